@@ -22,7 +22,7 @@ const MESSAGE: usize = 64;
 /// The number of messages that are sent before they are received.
 const ROUND: u32 = 16;
 
-/// The number of send buffers: those of a round, one for the write behind it, and one whose completion may be late.
+/// The number of send buffers: a round, the write behind it, and one late completion.
 const SEND_BUFFERS: u32 = ROUND + 2;
 
 /// The time within which the peers connect, and within which written data arrives.

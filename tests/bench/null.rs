@@ -61,7 +61,7 @@ fn completion_queues(
     Ok([cq()?, cq()?])
 }
 
-/// Work requests by the program's `unsafe`.
+/// Posts and polls work requests, with `unsafe` code of the program.
 fn work_requests(context: &Context, pd: &ProtectionDomain, count: usize) -> Outcome {
     let [send_cq, recv_cq] = &completion_queues(context, count)?;
     let memory = MemoryRegion::alloc(pd, MESSAGE, AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE)?;
@@ -172,7 +172,7 @@ fn poll_empty_kept(cq: &CompletionQueue, count: usize) -> Outcome {
     check(polled, 0)
 }
 
-/// Buffers that are posted without `unsafe`, as the safe tier does.
+/// Posts and polls buffers without `unsafe`, as the safe tier does.
 fn buffers(context: &Context, pd: &ProtectionDomain, count: usize) -> Outcome {
     let [send_cq, recv_cq] = &completion_queues(context, count)?;
     let mut queues = BufferedQueuePair::new(queue_pair(pd, [send_cq, recv_cq], count)?)?;

@@ -254,7 +254,7 @@ mod tests {
             walked(Extent::Devices, "udaddy").is_ok_and(|[scenarios, ..]| scenarios == "udaddy")
         );
         for word in ["EBADF", "rpinger", "ENODEV"] {
-            let error = walked(Extent::Devices, word).expect_err("nothing has that name");
+            let error = walked(Extent::Devices, word).expect_err("no name should match");
             assert!(error.starts_with(word), "{error}");
         }
     }

@@ -83,7 +83,9 @@ pub(crate) fn uncovered(table: &Table, header: &Header) -> Vec<Difference> {
         .structs
         .iter()
         .flat_map(|row| {
-            let body = header.body_at(c_name(row), c_member(row)).expect("rows that are present");
+            let body = header
+                .body_at(c_name(row), c_member(row))
+                .expect("the row should be in the header");
             let designators: Vec<&str> = members(row).map(|(_, designator)| designator).collect();
             left_out(body, "", &designators)
                 .into_iter()

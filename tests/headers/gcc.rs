@@ -24,7 +24,7 @@ pub(crate) fn measure(kernel: &Kernel, header: &Header, table: &Table) -> BTreeM
     for fact in facts(table, Target::Host) {
         let (what, expression) = (fact.what, fact.expression);
         writeln!(source, "\tprintf(\"%llu\\t{what}\\n\", (unsigned long long)({expression}));")
-            .expect("a string takes everything");
+            .expect("writing to a string should succeed");
     }
     source.push_str("\treturn 0;\n}\n");
 
@@ -32,11 +32,12 @@ pub(crate) fn measure(kernel: &Kernel, header: &Header, table: &Table) -> BTreeM
     let program = work.path.join("facts");
     work.gcc(&["-o", "facts"])
         .unwrap_or_else(|error| panic!("Linux {}, {}:\n{error}", kernel.name, header.name));
-    let output = run(&mut Command::new(program)).expect("the program runs");
+    let output = run(&mut Command::new(program)).expect("the program should run");
     output
         .lines()
         .map(|line| {
-            let (value, what) = line.split_once('\t').expect("value and name");
+            let (value, what) =
+                line.split_once('\t').expect("a line should have a value and a name");
             (what.to_owned(), value.parse().expect("a number"))
         })
         .collect()
@@ -52,7 +53,7 @@ pub(crate) fn assert_on_i386(
     for fact in facts(table, Target::I386) {
         let (what, expression, value) = (fact.what, fact.expression, fact.value);
         writeln!(source, "_Static_assert(({expression}) == {value}ULL, \"{what}\");")
-            .expect("a string takes everything");
+            .expect("writing to a string should succeed");
     }
     // No 32-bit libraries are needed to compile only; the headers of the architecture serve both.
     let flags = ["-m32", "-c", "-I/usr/include/x86_64-linux-gnu", "-o", "facts.o"];
@@ -66,13 +67,13 @@ pub(crate) fn assert_on_i386(
 fn prelude(kernel: &Kernel, header: &Header, table: &Table) -> String {
     let mut source = String::from("#include <stddef.h>\n");
     if kernel.is_public(&header.name) {
-        writeln!(source, "#include <{}>", header.name).expect("a string takes everything");
+        writeln!(source, "#include <{}>", header.name).expect("writing to a string should succeed");
         return source;
     }
     let named =
         |names: &[String]| names.iter().any(|name| table.constants.iter().any(|c| c.name == name));
     for (text, _) in header.enums.iter().filter(|(_, names)| named(names)) {
-        writeln!(source, "{text};").expect("a string takes everything");
+        writeln!(source, "{text};").expect("writing to a string should succeed");
     }
     source
 }
@@ -107,7 +108,7 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        fs::remove_dir_all(&self.path).expect("the directory of the build goes away");
+        fs::remove_dir_all(&self.path).expect("remove the directory");
     }
 }
 
@@ -116,7 +117,7 @@ fn run(command: &mut Command) -> Result<String, String> {
     let Output { status, stdout, stderr } =
         command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     if status.success() {
-        Ok(String::from_utf8(stdout).expect("numbers and names are text"))
+        Ok(String::from_utf8(stdout).expect("the output should be text"))
     } else {
         Err(format!("{status}\n{}", String::from_utf8_lossy(&stderr)))
     }

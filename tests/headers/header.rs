@@ -135,7 +135,7 @@ fn without_comments(text: &str) -> String {
     while let Some((before, comment)) = rest.split_once("/*") {
         code.push_str(before);
         code.push(' ');
-        rest = comment.split_once("*/").expect("a comment ends").1;
+        rest = comment.split_once("*/").expect("a comment should end").1;
     }
     code.push_str(rest);
     let lines: Vec<&str> =
@@ -164,7 +164,7 @@ fn preprocess(text: &str) -> (String, Vec<String>) {
                 conditionals.push(words[0] == "ifdef" && words[1] == "__KERNEL__");
             }
             ["endif", ..] => {
-                conditionals.pop().expect("an #endif has its #if");
+                conditionals.pop().expect("an #endif should have its #if");
             }
             ["else" | "elif", ..] => assert!(!conditionals.contains(&true), "{line}"),
             ["define", name, _, ..] if !name.contains('(') => defines.push(name.to_owned()),
@@ -245,7 +245,8 @@ fn declaration(tokens: &[String], body: Option<Body>) -> Vec<Member> {
         .split(|t| t == ",")
         .map(|declarator| {
             let end = declarator.iter().position(|t| t == "[").unwrap_or(declarator.len());
-            let (name, before) = declarator[..end].split_last().expect("a member has a name");
+            let (name, before) =
+                declarator[..end].split_last().expect("a member should have a name");
             assert!(name.starts_with(|c: char| c.is_alphabetic() || c == '_'), "{declarator:?}");
             Member {
                 name: Some(name.clone()),

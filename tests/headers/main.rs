@@ -1,8 +1,8 @@
 //! Comparison of the tables of the two ABI crates with the kernel's own headers.
 //!
 //! A kernel's headers are read in two ways. As text, they show which structures, members and constants exist. gcc
-//! reports each offset and value: a C program made from the tables prints the numbers of this architecture, and
-//! assertions at compile time hold for 32-bit x86.
+//! reports each offset and value. A C program made from the tables prints the numbers of this architecture. For 32-bit
+//! x86, the compiler checks assertions.
 //!
 //! `RDMACM_UAPI_HEADERS` has the directory of the headers: see [`kernel::Kernel::from_environment`].
 

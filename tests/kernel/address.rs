@@ -44,7 +44,7 @@ fn binds_to(address: SocketAddr, device: &str) {
     let channel = channel();
     let id = id(&channel);
     assert_eq!(id.local_addr().expect("query"), None);
-    let error = id.context().expect_err("no device yet");
+    let error = id.context().expect_err("the id should have no device yet");
     assert_invalid(&error, &["not bound to a device"]);
     assert_eq!(error.errno(), libc::EINVAL);
     id.bind(address).expect("bind");
@@ -76,7 +76,7 @@ fn wildcard_listener_gets_device_per_request() {
     // The kernel treats a loopback address as a wildcard.
     for wildcard in ["0.0.0.0:0", "[::]:0", "127.0.0.1:0", "[::1]:0"] {
         let (listener, bound) = listen(&theirs, address(wildcard));
-        listener.context().expect_err("no device");
+        listener.context().expect_err("a wildcard listener should have no device");
         let server = match bound.is_ipv4() {
             true => roce(bound.port()),
             false => roce_v6(bound.port()),
@@ -87,7 +87,7 @@ fn wildcard_listener_gets_device_per_request() {
         assert_eq!(request.local_addr().expect("query"), Some(server));
         assert_eq!(request.peer_addr().expect("query"), client.id.local_addr().expect("query"));
         request.reject(b"").expect("reject");
-        ours.get_event().expect("rejected");
+        ours.get_event().expect("the request should be rejected");
     }
 }
 
@@ -121,7 +121,7 @@ fn address_without_rdma_device_is_refused() {
     let _plain = Plain::new("plain0", "10.7.0.1/24");
     let channel = channel();
     let plain = address("10.7.0.1:0");
-    let error = id(&channel).bind(plain).expect_err("no device");
+    let error = id(&channel).bind(plain).expect_err("the address should belong to no device");
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
     assert!(error.to_string().contains("10.7.0.1"), "{error}");
     let error = id(&channel).bind(address("10.99.0.1:0")).expect_err("address should be unused");
@@ -170,7 +170,7 @@ fn unused_address_times_out() {
     drop(event);
     // The next attempt succeeds.
     id.resolve_addr(None, roce(7471), LONG).expect("start");
-    channel.expect_event(EventType::AddrResolved).expect("resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
 }
 
 #[test]
@@ -179,13 +179,19 @@ fn source_address_can_be_chosen() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, server) = listen(&theirs, roce(0));
     let id = id(&ours);
-    let source = roce(resolve(&ours, server).local_addr().expect("query").expect("bound").port());
+    let source = roce(
+        resolve(&ours, server)
+            .local_addr()
+            .expect("query")
+            .expect("the id should have an address")
+            .port(),
+    );
     id.resolve_addr(Some(source.into()), server, LONG).expect("resolve");
-    ours.expect_event(EventType::AddrResolved).expect("resolved");
+    ours.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     assert_eq!(id.local_addr().expect("query"), Some(source));
     let mixed = crate::fixtures::id(&ours).resolve_addr(Some(source.into()), roce_v6(1), LONG);
     assert_invalid(
-        &mixed.expect_err("two families"),
+        &mixed.expect_err("mixed address families should be refused"),
         &[roce_ip(), &roce_v6(0).ip().to_string(), "family"],
     );
 }
@@ -200,7 +206,7 @@ fn scope_selects_interface_without_source() {
     let channel = channel();
     let id = id(&channel);
     id.resolve_addr(None, peer, LONG).expect("resolve the address");
-    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     assert_eq!(id.context().expect("a device").device().name(), roce_name());
 }
 
@@ -245,7 +251,7 @@ fn service_of_other_port_space_is_refused() {
     ] {
         let id = CmId::new(&channel, port_space).expect("an id");
         let address = IbAddress::new(Gid::default(), service, 0);
-        let error = id.bind(address).expect_err("another service's");
+        let error = id.bind(address).expect_err("the service id should be refused");
         assert_eq!(error.errno(), libc::EPROTONOSUPPORT, "{error}");
         assert!(error.to_string().contains("bind id"), "{error}");
     }
@@ -256,24 +262,27 @@ fn service_of_other_port_space_is_refused() {
 fn infiniband_address_has_no_route_on_ethernet() {
     let channel = channel();
     let gid = device(roce_name()).port(1).expect("a port").gids().expect("GIDs").next();
-    let there = IbAddress::new(gid.expect("one at least").gid, PortSpace::Tcp, 7471);
-    let error = id(&channel).bind(there).expect_err("there is no such InfiniBand port");
+    let there = IbAddress::new(gid.expect("the port should have a GID").gid, PortSpace::Tcp, 7471);
+    let error = id(&channel).bind(there).expect_err("the port should not exist");
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
     assert!(error.to_string().contains(&there.to_string()), "{error}");
     // The kernel selects the device by the GID, and then has no network interface for the path.
     let id = id(&channel);
     id.resolve_addr(None, there, LONG).expect("resolve");
-    channel.expect_event(EventType::AddrResolved).expect("resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     let route = id.route().expect("route");
     assert_eq!((route.local.gid, route.peer.gid, route.pkey), (there.gid, there.gid, 0xffff));
     assert_eq!(route.peer.service_id, there.service_id);
     assert_eq!((id.peer_addr().expect("query"), id.local_addr().expect("query")), (None, None));
-    let error = id.resolve_route(LONG).expect_err("no interface");
+    let error = id.resolve_route(LONG).expect_err("the path should have no interface");
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
     // No device has this address.
     let nowhere = IbAddress::new(Gid([0xfe; 16]), PortSpace::Tcp, 7471);
     let error = failed_to_resolve(&channel, None, nowhere);
     assert_eq!(error.errno(), libc::ENODEV, "{error}");
     let mixed = crate::fixtures::id(&channel).resolve_addr(Some(roce(0).into()), there, LONG);
-    assert_invalid(&mixed.expect_err("two families"), &[roce_ip(), "family"]);
+    assert_invalid(
+        &mixed.expect_err("mixed address families should be refused"),
+        &[roce_ip(), "family"],
+    );
 }

@@ -19,8 +19,8 @@ fn count_post_and_poll_allocations(address: std::net::SocketAddr) {
     let shape = Shape { caps, ..Shape::default() };
     let connection = Connection::to(address, shape, &ConnParam::default());
     let Connection { client, server, .. } = &connection;
-    let scatter = [server.io.memory().sge(0..64).expect("within the memory")];
-    let gather = [client.io.memory().sge(0..64).expect("within the memory")];
+    let scatter = [server.io.memory().sge(0..64).expect("the range should be within the memory")];
+    let gather = [client.io.memory().sge(0..64).expect("the range should be within the memory")];
     let receive = ReceiveRequest { wr_id: 1, scatter: &scatter };
     let send = |payload| SendRequest {
         wr_id: 2,
@@ -81,7 +81,9 @@ fn post_and_poll_allocate_nothing_on_siw0() {
     count_post_and_poll_allocations(siw(0));
 }
 
-/// This driver collects a list for one command. Only a list that is longer than all before allocates memory.
+/// Checks that only a list that is longer than all before allocates memory.
+///
+/// The driver of `kt0` collects a list for one command.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn post_and_poll_allocate_once_on_kt0() {

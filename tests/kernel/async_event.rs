@@ -42,7 +42,7 @@ fn expect(
 ) -> AsyncEvent {
     loop {
         let event = events.get_event_timeout(LONG).expect("read");
-        let event = event.unwrap_or_else(|| panic!("no {event_type} came"));
+        let event = event.unwrap_or_else(|| panic!("{event_type} should arrive"));
         if event.event_type() == event_type {
             assert_eq!(event.element(), element);
             return event;
@@ -170,7 +170,7 @@ fn drained_send_queue_is_reported() {
     expect(&events(qp), AsyncEventType::IB_EVENT_SQ_DRAINED, about);
 }
 
-/// The device reports the last receive of a shared queue.
+/// Checks that the device reports the last receive of a shared queue.
 ///
 /// rxe of Linux 6.1 raises no such event, but the card does.
 #[test]
@@ -364,7 +364,7 @@ fn waits<T: Send>(
     event: AsyncEvent,
 ) {
     let (object, error) =
-        destroy(object).expect_err("the call would wait for this thread").into_parts();
+        destroy(object).expect_err("the call should not wait for its own thread").into_parts();
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     let count = || objects().count(kind).unwrap_or(0);
     let before = count();
@@ -466,7 +466,7 @@ fn read_follows_blocking_mode() {
     let raise = || kt.raise(AsyncEventType::IB_EVENT_SM_CHANGE, 1);
     let is_raised = |event: &AsyncEvent| event.event_type() == AsyncEventType::IB_EVENT_SM_CHANGE;
     events.set_nonblocking(true).expect("make it non-blocking");
-    let error = events.get_event().expect_err("nothing is there");
+    let error = events.get_event().expect_err("no event should be pending");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     assert_eq!(error.errno(), libc::EAGAIN);
     events.set_nonblocking(false).expect("make it blocking");

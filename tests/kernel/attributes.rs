@@ -92,7 +92,7 @@ fn query_returns_modified_attributes() {
         Attributes::to(QpState::IB_QPS_INIT),
         Attributes::to(QpState(9)),
     ] {
-        let error = qp.modify(&attributes).expect_err("the queue pair is in RTS");
+        let error = qp.modify(&attributes).expect_err("the queue pair should be in RTS");
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
     }
     assert_eq!(qp.query().expect("query").qp_state, QpState::IB_QPS_RTS);
@@ -112,7 +112,7 @@ fn rate_limit_reaches_pacing_driver() {
     modify(&node.qp, Attributes::default().rate_limit(0).min_rnr_timer(3));
     assert_eq!(node.qp.query().expect("query").min_rnr_timer, 3);
     let fast = Attributes::default().rate_limit(MOST + 1).min_rnr_timer(4);
-    let error = node.qp.modify(&fast).expect_err("the device is slower");
+    let error = node.qp.modify(&fast).expect_err("the rate should exceed that of the device");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert_eq!(node.qp.query().expect("query").min_rnr_timer, 3);
     // The rate is set together with a change of state. For a change to ERR the library sends two commands.
@@ -121,7 +121,9 @@ fn rate_limit_reaches_pacing_driver() {
     let domain = XrcDomain::new(&context).expect("a domain");
     let target = XrcTarget::new(&domain).expect("a target");
     let step = attributes(QpType::IB_UVERBS_QPT_XRC_TGT, QpState::IB_QPS_INIT, 0);
-    let error = target.modify(&step.rate_limit(MOST + 1)).expect_err("the device is slower");
+    let error = target
+        .modify(&step.rate_limit(MOST + 1))
+        .expect_err("the rate should exceed that of the device");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     target.modify(&step.rate_limit(MOST)).expect("modify");
 }
@@ -154,7 +156,9 @@ fn datagram_qp_has_qkey_and_no_peer() {
     let Node { qp, .. } = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_UD, 16);
     modify(&qp, Attributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(1).qkey(0x1111_2222));
     assert_eq!(qp.query().expect("query").qkey, 0x1111_2222);
-    let error = qp.modify(&Attributes::to(QpState::IB_QPS_RTR).dest_qp_num(1)).expect_err("a peer");
+    let error = qp
+        .modify(&Attributes::to(QpState::IB_QPS_RTR).dest_qp_num(1))
+        .expect_err("a datagram queue pair should refuse a peer");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     modify(&qp, Attributes::to(QpState::IB_QPS_RTR).qkey(0x3333_4444));
     modify(&qp, Attributes::to(QpState::IB_QPS_RTS).sq_psn(17));

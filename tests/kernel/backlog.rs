@@ -17,7 +17,7 @@ use crate::io::Shape;
 /// Returns the number of requests that reached the kernel, including repeated ones.
 fn requests() -> u64 {
     let path = &format!("/sys/class/infiniband/{}/ports/1/cm_rx_msgs/req", roce_name());
-    let count = fs::read_to_string(path).expect("the kernel counts");
+    let count = fs::read_to_string(path).expect("read the kernel's counter");
     count.trim().parse().expect("a number")
 }
 
@@ -25,7 +25,7 @@ fn requests() -> u64 {
 fn listen(listener: &CmId, address: SocketAddr, room: u32) -> SocketAddr {
     listener.bind(address).expect("bind");
     listener.listen(room).expect("listen");
-    listener.local_addr().expect("query").expect("bound")
+    listener.local_addr().expect("query").expect("the id should have an address")
 }
 
 /// Sends the requests of the clients, each after the outcome of the one before is known.
@@ -70,7 +70,7 @@ fn requests_beyond_backlog_are_rejected_on_siw() {
     // With a backlog of one, siw may miss the next client: see `CmId::listen`.
     let address = listen(&listener, siw(0), 2);
     let clients = [(); 4].map(|()| Side::new(resolve(&ours, address), Shape::default()));
-    let ids = || objects_at(address).count("cm_id").expect("ids are counted");
+    let ids = || objects_at(address).count("cm_id").expect("the device should count ids");
     let before = ids();
     let [first, second, beyond @ ..] = clients.each_ref().map(|side| &side.id);
     let (both, rejected) = ([&ours, &theirs], EventType::Rejected);
@@ -90,9 +90,9 @@ fn datagram_requests_beyond_backlog_are_rejected() {
     let clients = [(); 3].map(|()| {
         let client = datagrams(&ours);
         client.resolve_addr(None, address, LONG).expect("resolve the address");
-        ours.expect_event(EventType::AddrResolved).expect("address resolved");
+        ours.expect_event(EventType::AddrResolved).expect("the address should be resolved");
         client.resolve_route(LONG).expect("resolve the route");
-        ours.expect_event(EventType::RouteResolved).expect("route resolved");
+        ours.expect_event(EventType::RouteResolved).expect("the route should be resolved");
         client
     });
     let [first, beyond @ ..] = clients.each_ref();

@@ -28,7 +28,7 @@ struct Side {
 
 impl Side {
     fn new(id: CmId) -> Self {
-        let context = id.context().expect("the id has a device");
+        let context = id.context().expect("the id should have a device");
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = || CompletionQueue::new(&context, 4, None).expect("completion queue");
         let (send_cq, recv_cq) = (cq(), cq());
@@ -68,7 +68,7 @@ fn connected(address: SocketAddr) -> [Side; 2] {
     server.queues.post_recv(buffer).expect("post");
     server.id.accept(&ConnParam::default()).expect("accept");
     for channel in &channels {
-        channel.expect_event(EventType::Established).expect("connected");
+        channel.expect_event(EventType::Established).expect("the connection should be established");
     }
     drop(listener);
     [client, server]
@@ -143,7 +143,7 @@ fn refused_post_returns_buffer() {
     let invalidates = SendOperation::LocalInvalidate { rkey: 1 };
     let buffer = client.buffer();
     refused(client.queues.post_send(buffer, 0, invalidates), "`FetchAdd` use a buffer");
-    let context = client.id.context().expect("the id has a device");
+    let context = client.id.context().expect("the id should have a device");
     let other = ProtectionDomain::new(&context).expect("protection domain");
     let mut others = RegisteredBuffer::alloc(&other, 4, 100).expect("buffers");
     let mut other = || others.pop().expect("a buffer");
@@ -151,7 +151,7 @@ fn refused_post_returns_buffer() {
     refused(client.queues.post_recv(other()), "another protection domain");
     for (count, length) in [(0, 1), (1, 0), (usize::MAX, 2), (2, usize::MAX)] {
         let error = RegisteredBuffer::alloc(client.queues.qp().pd(), count, length);
-        error.expect_err("there are no such buffers");
+        error.expect_err("impossible sizes should be refused");
     }
     // The queue has room for two receives.
     let buffer = client.buffer();
@@ -167,7 +167,11 @@ fn refused_post_returns_buffer() {
             }
         }
     }
-    assert_eq!(client.queues.outstanding(), posted, "those that were posted");
+    assert_eq!(
+        client.queues.outstanding(),
+        posted,
+        "the count should be that of the posted requests"
+    );
 }
 
 /// Returns a side that sends and receives datagrams, and its address vector.
@@ -175,7 +179,7 @@ fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
     let channel = channel();
     let id = CmId::new(&channel, PortSpace::Udp).expect("create an id");
     id.bind(roce(0)).expect("bind");
-    let context = id.context().expect("the id has a device");
+    let context = id.context().expect("the id should have a device");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 8, None).expect("completion queue");
     let caps = QueuePairCaps { max_send_wr: 4, max_recv_wr: 4, ..QueuePairCaps::default() };
@@ -193,7 +197,7 @@ fn datagram_side() -> (Side, ib_uverbs_ah_attr) {
     (Side { id, queues, buffers }, to)
 }
 
-/// A program may drop the address handle as soon as a datagram is posted.
+/// Checks that a program may drop the address handle as soon as a datagram is posted.
 ///
 /// rxe of Linux 6.12 sends asynchronously.
 #[test]
@@ -236,11 +240,13 @@ fn address_handle_lives_until_datagram_is_sent() {
     let buffer = sender.buffer();
     let destination = Destination { address: &address, qp_num: 1, qkey: 1 };
     let held_by_none = SendOperation::SendTo { destination, imm_data: None };
-    let refused =
-        sender.queues.post_send(buffer, 8, held_by_none).expect_err("nothing would hold it");
+    let refused = sender
+        .queues
+        .post_send(buffer, 8, held_by_none)
+        .expect_err("an operation with a borrowed handle should be refused");
     let buffer = refused.buffer.expect("the buffer should be returned");
     let refused = sender.queues.post_send_to(buffer, 8, &address, 1, 1, None);
-    let refused = refused.expect_err("the address is of another domain");
+    let refused = refused.expect_err("a handle of another domain should be refused");
     sender.buffers.push(refused.buffer.expect("the buffer should be returned"));
     drop(address);
     other.destroy().expect("the domain should be unused");
@@ -251,7 +257,7 @@ fn address_handle_lives_until_datagram_is_sent() {
     sender.queues.post_send_to(buffer, 8, &address, 1, 1, None).expect("post");
     drop(address);
     drop(sender);
-    pd.destroy().expect("nothing is left of them");
+    pd.destroy().expect("the domain should be unused");
     drop(receiver);
     assert_eq!(objects_at(roce(0)), before);
 }
@@ -286,7 +292,7 @@ fn siw_queue_pair_keeps_posted_buffers() {
     queue_pair_keeps_posted_buffers(siw(0));
 }
 
-/// The buffers of a queue pair stay registered as long as the kernel has the queue pair.
+/// Checks that buffers stay registered as long as the kernel has their queue pair.
 ///
 /// The device may write to them until then. The kernel refuses to destroy the queue pair, and the test checks that no
 /// command deregisters the buffers before.
@@ -311,8 +317,8 @@ fn memory_is_released_after_queue_pair(address: SocketAddr) {
             });
         });
         let has = |kind| objects_at(address).count(kind) > without.count(kind);
-        assert!(has("qp"), "the kernel has refused to destroy it");
-        assert!(has("mr"), "the device may write to it");
+        assert!(has("qp"), "the kernel should refuse to destroy the queue pair");
+        assert!(has("mr"), "the memory should stay, because the device may write to the memory");
     });
     assert_eq!(objects_at(address), before);
 }

@@ -102,7 +102,7 @@ fn altered_answers_leave_no_objects() {
     use_device().expect("the answers should be right again");
 }
 
-/// Older kernels accept only the beginning of the request, and return less.
+/// Checks requests to older kernels, which accept only the beginning and return less.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn older_kernel_gets_shorter_request() {
@@ -156,7 +156,7 @@ fn unmapped_register_page_is_reported() {
     use_device().expect("the pages should be enough");
 }
 
-/// CREATE_CQ has 16 bits for the number of a register page that the program has allocated.
+/// Checks the fallback for a register page whose number exceeds the 16 bits in CREATE_CQ.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn large_page_number_selects_static_registers() {
@@ -192,7 +192,9 @@ fn impossible_answer_is_reported() {
     }
 }
 
-/// Older kernels return no MAC address in the answer to CREATE_AH, which the answer for a context shows.
+/// Checks address handles of older kernels, whose answer to CREATE_AH has no MAC address.
+///
+/// The answer for a context shows this.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unresolved_datagram_address_is_reported() {
@@ -206,7 +208,8 @@ fn unresolved_datagram_address_is_reported() {
     let before = objects();
     for (commands, is_supported) in [(queries, false), (queries | resolves, true)] {
         let word = u32::from_ne_bytes([1, commands, 1, 1]);
-        fs::write(ANSWER, format!("set alloc_ucontext {offset} {word}")).expect("alter");
+        fs::write(ANSWER, format!("set alloc_ucontext {offset} {word}"))
+            .expect("request the alteration");
         let context = Context::open(&device(roce_name())).expect("open");
         assert_eq!(fs::read_to_string(ANSWER).expect("read"), "", "alteration should happen");
         let pd = ProtectionDomain::new(&context).expect("protection domain");

@@ -66,7 +66,7 @@ fn late_completion_comes_with_its_event() {
     server.done(2);
     wait_for("late", &client);
     assert!(client.polled().is_none());
-    let error = client.channel().get_event().expect_err("no completion has come");
+    let error = client.channel().get_event().expect_err("no completion should have arrived");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     client.channel().set_nonblocking(false).expect("make it blocking");
     ask("release", &client);
@@ -119,7 +119,9 @@ fn late_completions_precede_reset() {
     client.done(2);
 }
 
-/// The completion queue has room for the requests of one round. A queue that has overrun takes no more completions.
+/// Checks resets while the completion queue has room for the requests of one round only.
+///
+/// A queue that has overrun takes no more completions.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn completions_before_reset_take_no_room() {
@@ -141,7 +143,7 @@ fn completions_before_reset_take_no_room() {
     client.done(2);
 }
 
-/// The statuses are those to which rdma-core's mlx5 driver translates the syndromes of the device.
+/// Checks that a failed send has the status that rdma-core's mlx5 driver gives to its syndrome.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_send_has_status_and_flushes_later_sends() {
@@ -180,7 +182,7 @@ fn failed_send_has_status_and_flushes_later_sends() {
         let state = client.qp().query().expect("query").qp_state;
         assert_eq!(state, QpState::IB_QPS_ERR);
         server.done(1);
-        assert!(server.polled().is_none(), "the failed send was not carried out");
+        assert!(server.polled().is_none(), "the failed send should not be executed");
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn readable(channel: &EventChannel, timeout: PollTimeout) -> bool {
 }
 
 fn would_block(channel: &EventChannel) {
-    let error = channel.get_event().expect_err("no event is there");
+    let error = channel.get_event().expect_err("no event should be pending");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     assert_eq!(error.errno(), libc::EAGAIN);
 }
@@ -82,7 +82,7 @@ fn deadline_leaves_channel_blocking() {
     blocks(&channel);
     assert!(channel.get_event_timeout(Duration::ZERO).expect("look").is_none());
     let wanted = EventType::AddrResolved;
-    let error = channel.expect_event_timeout(wanted, timeout).expect_err("no event");
+    let error = channel.expect_event_timeout(wanted, timeout).expect_err("no event should arrive");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     assert!(error.to_string().contains("RDMA_CM_EVENT_ADDR_RESOLVED"), "{error}");
     let id = cause(&channel);
@@ -92,7 +92,9 @@ fn deadline_leaves_channel_blocking() {
     let event = channel.expect_event_timeout(wanted, Duration::MAX).expect("an event");
     assert_eq!(event.token(), id.token());
     let _id = cause(&channel);
-    let error = channel.expect_event_timeout(EventType::Established, LONG).expect_err("another");
+    let error = channel
+        .expect_event_timeout(EventType::Established, LONG)
+        .expect_err("another event should arrive");
     assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
     blocks(&channel);
 }
@@ -163,7 +165,7 @@ fn each_event_reaches_one_of_two_readers() {
         (ids, readers.map(|reader| reader.join().expect("reader should not panic")))
     });
     let read: HashSet<_> = read.concat().into_iter().collect();
-    assert_eq!(read.len(), 2 * EACH, "an event came twice");
+    assert_eq!(read.len(), 2 * EACH, "each event should arrive once");
     assert_eq!(read, ids.iter().map(CmId::token).collect());
 }
 
@@ -181,7 +183,7 @@ fn signal_ends_wait_without_losing_events() {
                     false => channel.get_event().map(drop),
                     true => channel.get_event_timeout(LONG).map(drop),
                 };
-                error.expect_err("a signal comes first")
+                error.expect_err("a signal should interrupt the call")
             });
             let thread = rx.recv().expect("thread should send its id");
             // A signal before the thread waits interrupts no call. So the signals are repeated.
@@ -248,7 +250,7 @@ fn readers_block_beside_timed_readers() {
     thread::scope(|scope| {
         let read = || {
             while !end.load(Ordering::SeqCst) {
-                channel.get_event().expect("an event, and nothing else");
+                channel.get_event().expect("an event should arrive");
             }
         };
         let readers = [(); 3].map(|()| scope.spawn(read));
@@ -272,6 +274,6 @@ fn ids_outlive_their_channel() {
     let id = cause(&channel);
     channel.get_event().expect("an event");
     drop(channel);
-    id.resolve_route(LONG).expect("the descriptor is still open");
+    id.resolve_route(LONG).expect("the channel should still be open");
     id.destroy().expect("destroy");
 }

@@ -132,7 +132,7 @@ pub(crate) fn forbid_writes_of_length(length: i32, errno: i32) {
 /// Makes a system call fail in this thread if its argument with this index has this value.
 fn refuse(call: libc::c_long, argument: Option<(u32, i32)>, errno: i32) {
     let statement = |code: u32, k: u32| libc::sock_filter {
-        code: u16::try_from(code).expect("codes are short"),
+        code: u16::try_from(code).expect("a code should have 16 bits"),
         jt: 0,
         jf: 0,
         k,
@@ -143,7 +143,7 @@ fn refuse(call: libc::c_long, argument: Option<(u32, i32)>, errno: i32) {
         ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, k)
     };
     let load = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
-    let number = |number| u32::try_from(number).expect("numbers are small");
+    let number = |number| u32::try_from(number).expect("a number should have 32 bits");
     let refused = libc::SECCOMP_RET_ERRNO | number(i64::from(errno));
     // The system call's number, and (after number, architecture and address) the arguments, of 8 bytes each.
     let mut program = vec![statement(load, 0)];
@@ -160,7 +160,7 @@ fn refuse(call: libc::c_long, argument: Option<(u32, i32)>, errno: i32) {
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
     ]);
     let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).expect("6 fits"),
+        len: u16::try_from(program.len()).expect("the length should fit"),
         filter: program.as_mut_ptr(),
     };
     // SAFETY: the third argument of this operation is a program of `len` statements at `filter`, which are those of the vector,

@@ -40,7 +40,7 @@ fn deliver(connection: &Connection, wr_id: u64, flags: SendFlags) {
 }
 
 fn would_block(channel: &CompletionChannel) {
-    let error = channel.get_event().expect_err("no event is there");
+    let error = channel.get_event().expect_err("no event should be pending");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     assert_eq!(error.errno(), libc::EAGAIN);
 }
@@ -53,7 +53,8 @@ fn only_signaled_requests_are_polled() {
     let there = connection.server.io.written_at(0);
     for wr_id in 1..=64 {
         let flags = if wr_id % 8 == 0 { SIGNALED } else { SILENT };
-        io.post_inline(wr_id, there, &wr_id.to_ne_bytes(), flags).expect("room");
+        io.post_inline(wr_id, there, &wr_id.to_ne_bytes(), flags)
+            .expect("the queue should have room");
         if wr_id % 8 == 0 {
             io.done(wr_id);
             assert_eq!(connection.server.io.bytes(0..8), wr_id.to_ne_bytes());
@@ -183,21 +184,23 @@ fn channel_event_names_its_queue() {
     assert_eq!(send_cq.poll(&mut done).expect("poll"), 0);
 
     let alone = queue(None);
-    let error = alone.wait(&mut done).expect_err("there is nothing to sleep on");
+    let error = alone.wait(&mut done).expect_err("a queue without a channel should be refused");
     assert_invalid(&error, &["completion channel"]);
-    let error = send_cq.wait(&mut []).expect_err("there is no place");
+    let error = send_cq.wait(&mut []).expect_err("an empty slice should be refused");
     assert_invalid(&error, &["slice for completions is empty"]);
     // This call would read the events of the other queue.
-    let error = send_cq.wait_timeout(&mut done, Duration::ZERO).expect_err("two queues");
+    let error = send_cq
+        .wait_timeout(&mut done, Duration::ZERO)
+        .expect_err("a channel of two queues should be refused");
     assert_invalid(&error, &["other completion queues"]);
-    let error = send_cq.wait(&mut done).expect_err("two queues");
+    let error = send_cq.wait(&mut done).expect_err("a channel of two queues should be refused");
     assert_invalid(&error, &["other completion queues"]);
     id.destroy_qp();
     drop((qp, recv_cq));
     assert_eq!(
         send_cq
             .wait_timeout(&mut done, Duration::ZERO)
-            .expect("a queue without queue pairs can be waited for"),
+            .expect("waiting on a queue without queue pairs should succeed"),
         0
     );
 }
@@ -239,8 +242,8 @@ fn timed_wait_ends_at_deadline() {
         asleep(rx.recv().expect("thread should send its id"));
         deliver(2);
     });
-    channel.set_nonblocking(true).expect("do not block");
-    let error = cq.wait(&mut done).expect_err("there is nothing");
+    channel.set_nonblocking(true).expect("make the channel non-blocking");
+    let error = cq.wait(&mut done).expect_err("no completion should be pending");
     assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     assert_eq!(cq.wait_timeout(&mut done, SHORT).expect("wait"), 0);
     channel.set_nonblocking(false).expect("block");
@@ -255,7 +258,7 @@ fn timed_wait_ends_while_poller_is_held() {
     let poller = cq.lock_poller().expect("poller");
     let (tx, rx) = mpsc::channel();
     let wait = || cq.wait_timeout(&mut [Completion::default()], Duration::from_millis(5));
-    let error = wait().expect_err("the call would wait for this thread");
+    let error = wait().expect_err("the call should not wait for its own thread");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     thread::scope(|scope| {
         scope.spawn(|| tx.send(wait()).expect("the test should receive"));
@@ -273,7 +276,8 @@ fn invalid_queue_sizes_are_refused_also_on_siw0() {
         let context = Context::open(&device(name)).expect("open");
         let most = context.query_device().expect("query the device").max_cqe;
         for capacity in [0, most + 1, u32::MAX] {
-            let error = CompletionQueue::new(&context, capacity, None).expect_err("refused");
+            let error = CompletionQueue::new(&context, capacity, None)
+                .expect_err("the capacity should be refused");
             assert_eq!(error.errno(), libc::EINVAL, "{capacity} on {name}: {error}");
         }
         let cq = CompletionQueue::new(&context, 100, None).expect("completion queue");
@@ -290,7 +294,8 @@ fn queue_destroy_waits_for_event() {
     deliver(&connection, 1, SIGNALED);
     let event = connection.server.io.channel().get_event().expect("an event");
     assert_eq!(event.token(), cq.token());
-    let (cq, error) = cq.destroy().expect_err("this thread holds its event").into_parts();
+    let (cq, error) =
+        cq.destroy().expect_err("this thread should hold an event of the queue").into_parts();
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     let before = objects();
     let waiter = thread::spawn({
@@ -298,7 +303,9 @@ fn queue_destroy_waits_for_event() {
         drop(connection);
         move || cq.destroy().map_err(rdmacm::Error::from)
     });
-    let queues = |objects: ResourceCounts| objects.count("cq").expect("counted");
+    let queues = |objects: ResourceCounts| {
+        objects.count("cq").expect("the device should count these objects")
+    };
     while queues(objects()) + 2 > queues(before.clone()) {
         thread::yield_now();
     }
@@ -317,11 +324,12 @@ fn object_in_use_stays_also_on_siw0() {
     for address in [roce(0), siw(0)] {
         let connection = Connection::to(address, Shape::default(), &ConnParam::default());
         let io = &connection.client.io;
-        let error = io.cq().clone().destroy().expect_err("a queue pair is on it");
+        let error = io.cq().clone().destroy().expect_err("a queue pair should use the queue");
         assert_eq!(error.error().errno(), libc::EBUSY);
-        let error = io.qp().clone().destroy().expect_err("its id has it");
+        let error = io.qp().clone().destroy().expect_err("the id should keep the queue pair");
         assert_eq!(error.error().errno(), libc::EBUSY);
-        let error = io.qp().pd().clone().destroy().expect_err("all is made in it");
+        let error =
+            io.qp().pd().clone().destroy().expect_err("objects should use the protection domain");
         assert_eq!(error.error().errno(), libc::EBUSY);
         // The queue still works after the refused call.
         deliver(&connection, 1, SIGNALED);
@@ -368,9 +376,14 @@ fn signal_ends_wait_without_losing_completions() {
         let waiter = scope.spawn(move || {
             tx.send(pthread_self()).expect("the test should receive");
             let mut done = [Completion::default()];
-            let error = server.io.cq().wait(&mut done).expect_err("a signal comes first");
+            let error =
+                server.io.cq().wait(&mut done).expect_err("a signal should interrupt the call");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
-            let error = server.io.channel().get_event().expect_err("and another");
+            let error = server
+                .io
+                .channel()
+                .get_event()
+                .expect_err("another signal should interrupt the call");
             assert_eq!(error.errno(), libc::EINTR, "{error}");
         });
         let thread = rx.recv().expect("thread should send its id");

@@ -106,7 +106,7 @@ fn violation_is_printed_and_exits_with_1() {
     assert_eq!(object["results"][0]["result"], "fail", "{text}");
 }
 
-/// A node that cannot be opened is reported, and checks that need another node are done.
+/// Checks that a node that cannot be opened is reported, and that checks of other nodes run.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unopenable_node_is_named() {
@@ -118,8 +118,8 @@ fn unopenable_node_is_named() {
         assert_eq!((output.status.code(), text.as_str()), (Some(3), ""));
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(errors.contains("ENOENT; load the kernel's RDMA modules"), "{errors}");
-        make(&manager.path(), manager.device_number().expect("known"), 0o666);
-        // An unused number.
+        make(&manager.path(), manager.device_number().expect("the value should be known"), 0o666);
+        // No device has this number.
         make(&node, libc::makedev(1, 200), 0o666);
         let text = conform(&["handle.max"]);
         assert!(text.contains(&format!("skipped: {node} cannot be opened: ENXIO")), "{text}");

@@ -58,10 +58,14 @@ fn private_data_travels_both_ways() {
         assert_eq!(event.private_data(), padded(&asked, 56));
         let server = Side::new(event.take_request().expect("an id"), Shape::default());
         server.id.accept(&with_data(&answered)).expect("accept");
-        let event = ours.expect_event(EventType::Established).expect("connected");
+        let event = ours
+            .expect_event(EventType::Established)
+            .expect("the connection should be established");
         assert_eq!(event.private_data(), padded(&answered, 196));
         assert_eq!(event.token(), client.id.token());
-        let event = theirs.expect_event(EventType::Established).expect("connected");
+        let event = theirs
+            .expect_event(EventType::Established)
+            .expect("the connection should be established");
         assert_eq!(event.token(), server.id.token());
         assert_eq!(state(&client), QpState::IB_QPS_RTS);
         assert_eq!(state(&server), QpState::IB_QPS_RTS);
@@ -77,7 +81,8 @@ fn rejection_carries_reason_and_private_data() {
     for data in [&b""[..], b"no room", &full] {
         let client = ask(&ours, address, &ConnParam::default());
         request(&theirs).reject(data).expect("reject");
-        let error = ours.expect_event(EventType::Established).expect_err("rejected");
+        let error =
+            ours.expect_event(EventType::Established).expect_err("the request should be rejected");
         assert_eq!(error.errno(), libc::ECONNREFUSED);
         assert!(
             error.to_string().contains("rejected by the peer application (reason 28)"),
@@ -93,7 +98,7 @@ fn rejection_carries_reason_and_private_data() {
     request(&theirs).reject(b"again").expect("reject");
     let event = ours.get_event().expect("an event");
     assert_eq!((event.event_type(), event.status()), (EventType::Rejected, 28));
-    let rejection = event.rejection().expect("the event is a rejection");
+    let rejection = event.rejection().expect("the event should be a rejection");
     assert_eq!(rejection.private_data, padded(b"again", 148));
     assert_eq!(event.private_data(), rejection.private_data);
 }
@@ -122,12 +127,13 @@ fn dropped_request_is_rejected() {
     let before = ids();
     let client = ask(&ours, address, &ConnParam::default());
     let event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
-    let token = event.request().expect("the id is in the event").token();
+    let token = event.request().expect("the event should have the id").token();
     assert_eq!((event.token(), event.listener()), (token, Some(listener.token())));
     assert_eq!(ids(), before + 2);
     drop(event);
     assert_eq!(ids(), before + 1);
-    let error = ours.expect_event(EventType::Established).expect_err("rejected");
+    let error =
+        ours.expect_event(EventType::Established).expect_err("the request should be rejected");
     assert_eq!(rejected(&error).0, RejectReason::CONSUMER_DEFINED);
     client.id.destroy().expect("destroy");
     assert_eq!(ids(), before);
@@ -141,10 +147,12 @@ fn expect_event_drops_unexpected_request() {
     let (ours, theirs) = (channel(), channel());
     let (listener, address) = listen(&theirs, roce(0));
     let _client = ask(&ours, address, &ConnParam::default());
-    let error = theirs.expect_event(EventType::Established).expect_err("a request came");
+    let error =
+        theirs.expect_event(EventType::Established).expect_err("a request should arrive instead");
     let came = format!("RDMA_CM_EVENT_CONNECT_REQUEST of id {}, which listens", listener.token());
     assert_invalid(&error, &["RDMA_CM_EVENT_ESTABLISHED", &came]);
-    let error = ours.expect_event(EventType::Established).expect_err("rejected");
+    let error =
+        ours.expect_event(EventType::Established).expect_err("the request should be rejected");
     assert_eq!(rejected(&error).0, RejectReason::CONSUMER_DEFINED);
 }
 
@@ -163,7 +171,7 @@ fn parameters_arrive_from_local_point_of_view() {
     };
     let client = ask(&ours, address, &asked);
     let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
-    let param = event.connection().expect("a connection's").clone();
+    let param = event.connection().expect("the event should have connection parameters").clone();
     assert_eq!((param.responder_resources, param.initiator_depth), (5, 3));
     assert_eq!((param.retry_count, param.rnr_retry_count, param.flow_control), (4, 6, 1));
     assert_eq!(param.qp_num, client.io.qp().number());
@@ -171,8 +179,9 @@ fn parameters_arrive_from_local_point_of_view() {
     let server = Side::new(event.take_request().expect("an id"), Shape::default());
     let answer = ConnParam { responder_resources: 4, initiator_depth: 2, ..ConnParam::default() };
     server.id.accept(&answer).expect("accept");
-    let event = ours.expect_event(EventType::Established).expect("connected");
-    let param = event.connection().expect("a connection's");
+    let event =
+        ours.expect_event(EventType::Established).expect("the connection should be established");
+    let param = event.connection().expect("the event should have connection parameters");
     assert_eq!((param.responder_resources, param.initiator_depth), (2, 4));
     assert_eq!(param.qp_num, server.io.qp().number());
     assert_eq!(depths(&server), (4, 2));
@@ -185,7 +194,7 @@ fn parameters_arrive_from_local_point_of_view() {
 fn maximum_depth_is_limit_of_both_devices() {
     let connection = Connection::new(Shape::default());
     let device = connection.client.io.cq().context().query_device().expect("query");
-    let most = u8::try_from(device.max_qp_rd_atom).expect("rxe has 128");
+    let most = u8::try_from(device.max_qp_rd_atom).expect("the depth should fit in a byte");
     assert_eq!(depths(&connection.client), (most, most));
     assert_eq!(depths(&connection.server), (most, most));
     connection.close();
@@ -210,15 +219,15 @@ fn answer_depth_is_bounded_by_offer_of_request() {
     let server = Side::new(request(&theirs), Shape::default());
     let mut answer =
         ConnParam { responder_resources: 8, initiator_depth: 5, ..ConnParam::default() };
-    let error = server.id.accept(&answer).expect_err("too deep");
+    let error = server.id.accept(&answer).expect_err("the answer should be too deep");
     assert_invalid(&error, &["accept", "initiator_depth 5", "4 that the request offers"]);
     assert_eq!(error.errno(), libc::EINVAL);
     assert_eq!(state(&server), QpState::IB_QPS_INIT);
     // The library sent no command, so the request can still be accepted.
     answer.initiator_depth = 4;
     server.id.accept(&answer).expect("accept");
-    ours.expect_event(EventType::Established).expect("connected");
-    theirs.expect_event(EventType::Established).expect("connected");
+    ours.expect_event(EventType::Established).expect("the connection should be established");
+    theirs.expect_event(EventType::Established).expect("the connection should be established");
     assert_eq!(depths(&server), (8, 4));
     assert_eq!(depths(&client), (4, 8));
     for (reader, from) in [(&client, &server), (&server, &client)] {
@@ -233,31 +242,39 @@ fn values_beyond_limits_are_refused_locally() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, roce(0));
     let client = Side::new(resolve(&ours, address), Shape::default());
-    let error = client.id.connect(&with_data(&[1; 57])).expect_err("too long");
+    let error =
+        client.id.connect(&with_data(&[1; 57])).expect_err("the private data should be too long");
     assert_invalid(&error, &["connect", "id", "57 bytes", "maximum of 56"]);
     assert_eq!(error.errno(), libc::EINVAL);
     let most = if is_card() { "16" } else { "128" };
     let deep = ConnParam { responder_resources: 200, ..ConnParam::default() };
-    let error = client.id.connect(&deep).expect_err("too deep");
+    let error = client.id.connect(&deep).expect_err("the request should be too deep");
     assert_invalid(&error, &["responder_resources 200", most]);
     let deep = ConnParam { initiator_depth: 129, ..ConnParam::default() };
-    assert_invalid(&client.id.connect(&deep).expect_err("too deep"), &["129", most]);
+    assert_invalid(
+        &client.id.connect(&deep).expect_err("the request should be too deep"),
+        &["129", most],
+    );
     // The library sent no command, so the id can still connect.
     client.id.connect(&with_data(&[1; 56])).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
-    let error = server.id.accept(&with_data(&[1; 197])).expect_err("too long");
+    let error =
+        server.id.accept(&with_data(&[1; 197])).expect_err("the private data should be too long");
     assert_invalid(&error, &["accept", "197 bytes", "maximum of 196"]);
-    assert_invalid(&server.id.accept(&deep).expect_err("too deep"), &["129", most]);
+    assert_invalid(
+        &server.id.accept(&deep).expect_err("the answer should be too deep"),
+        &["129", most],
+    );
     server.id.accept(&with_data(&[1; 196])).expect("accept");
-    ours.expect_event(EventType::Established).expect("connected");
+    ours.expect_event(EventType::Established).expect("the connection should be established");
 
     let _client = ask(&ours, address, &ConnParam::default());
-    theirs.expect_event(EventType::Established).expect("connected");
+    theirs.expect_event(EventType::Established).expect("the connection should be established");
     let unwanted = request(&theirs);
-    let error = unwanted.reject(&[1; 149]).expect_err("too long");
+    let error = unwanted.reject(&[1; 149]).expect_err("the private data should be too long");
     assert_invalid(&error, &["reject", "149 bytes", "maximum of 148"]);
     unwanted.reject(&[1; 148]).expect("reject");
-    ours.expect_event(EventType::Rejected).expect_err("an error by nature");
+    ours.expect_event(EventType::Rejected).expect_err("a rejection should be an error");
 }
 
 #[test]
@@ -271,22 +288,25 @@ fn private_data_limits_hold_in_infiniband_port_space() {
     let address = listener.local_addr().expect("query").expect("the id should be bound");
     let id = of_infiniband(&ours);
     id.resolve_addr(None, address, LONG).expect("resolve the address");
-    ours.expect_event(EventType::AddrResolved).expect("address resolved");
+    ours.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     id.resolve_route(LONG).expect("resolve the route");
-    ours.expect_event(EventType::RouteResolved).expect("route resolved");
+    ours.expect_event(EventType::RouteResolved).expect("the route should be resolved");
     let client = Side::new(id, Shape::default());
-    let error = client.id.connect(&with_data(&[1; 57])).expect_err("too long");
+    let error =
+        client.id.connect(&with_data(&[1; 57])).expect_err("the private data should be too long");
     assert_invalid(&error, &["connect", "57 bytes", "maximum of 56"]);
     client.id.connect(&with_data(&[1; 56])).expect("connect");
     let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
     assert_eq!(event.private_data(), [1; 56]);
     let server = Side::new(event.take_request().expect("an id"), Shape::default());
-    let error = server.id.reject(&[2; 149]).expect_err("too long");
+    let error = server.id.reject(&[2; 149]).expect_err("the private data should be too long");
     assert_invalid(&error, &["reject", "149 bytes", "maximum of 148"]);
-    let error = server.id.accept(&with_data(&[2; 197])).expect_err("too long");
+    let error =
+        server.id.accept(&with_data(&[2; 197])).expect_err("the private data should be too long");
     assert_invalid(&error, &["accept", "197 bytes", "maximum of 196"]);
     server.id.accept(&with_data(&[2; 196])).expect("accept");
-    let event = ours.expect_event(EventType::Established).expect("connected");
+    let event =
+        ours.expect_event(EventType::Established).expect("the connection should be established");
     assert_eq!(event.private_data(), [2; 196]);
 }
 
@@ -295,10 +315,12 @@ fn private_data_limits_hold_in_infiniband_port_space() {
 fn both_sides_report_both_addresses() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
-    let local =
-        |side: &Side| side.id.local_addr().expect("query").expect("the id has a local address");
-    let peer =
-        |side: &Side| side.id.peer_addr().expect("query").expect("the id has a peer address");
+    let local = |side: &Side| {
+        side.id.local_addr().expect("query").expect("the id should have a local address")
+    };
+    let peer = |side: &Side| {
+        side.id.peer_addr().expect("query").expect("the id should have a peer address")
+    };
     assert_eq!(local(client), peer(server));
     assert_eq!(peer(client), local(server));
     assert_eq!(local(client).ip(), roce(0).ip());
@@ -327,7 +349,7 @@ fn failed_transition_to_rts_is_connect_error() {
     let silence = ours.get_event_timeout(Duration::from_millis(200)).expect("wait");
     assert!(silence.is_none(), "{silence:?}");
     drop(event);
-    client.id.destroy().expect("every event is acknowledged");
+    client.id.destroy().expect("every event should be acknowledged");
 }
 
 #[test]

@@ -34,36 +34,37 @@ fn user_connects_with_read_only_sysfs() {
         read_only("/sys");
         become_ordinary_user();
         fs::write(format!("/sys/class/infiniband/{}/node_desc", roce_name()), "x")
-            .expect_err("/sys is read-only");
+            .expect_err("/sys should be read-only");
         Connection::new(Shape::default()).close();
     });
 }
 
-/// If each device belongs to a network namespace, another namespace has none.
+/// Checks that a network namespace cannot use the device of another namespace.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn device_of_other_network_namespace_is_unusable() {
     let known = device(roce_name());
     let set =
         |mode: &str| process::Command::new("rdma").args(["system", "set", "netns", mode]).status();
-    let is_set = |mode| set(mode).expect("rdma").success();
+    let is_set = |mode| set(mode).expect("run rdma").success();
     // While another namespace exists, the kernel refuses this mode. The namespace of an earlier test may still exist.
     wait_until("devices belong to a namespace each", || is_set("exclusive"));
     in_child(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
         assert_eq!(device::list().expect("list"), []);
-        let error = Context::open(&known).expect_err("the device is in another namespace");
+        let error = Context::open(&known).expect_err("the device should be in another namespace");
         let node = known.uverbs().expect("a verbs node").path();
         assert_hint(&error, libc::EPERM, [&node, "another network namespace"]);
-        let channel = EventChannel::new().expect("there is one connection manager");
-        let error = id(&channel).bind(roce(0)).expect_err("there is no such address here");
+        let channel = EventChannel::new().expect("the connection manager should be available");
+        let error =
+            id(&channel).bind(roce(0)).expect_err("the address should be in another namespace");
         assert_eq!((error.operation(), error.errno()), ("bind", libc::EADDRNOTAVAIL), "{error}");
     });
     Connection::new(Shape::default()).close();
     wait_until("devices are shared", || is_set("shared"));
 }
 
-/// The errors name contexts and objects whose limit in the process's cgroup is reached.
+/// Checks that errors name the contexts and objects whose limit in the process's cgroup is reached.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rdma_cgroup_limits_are_named_in_errors() {
@@ -72,15 +73,16 @@ fn rdma_cgroup_limits_are_named_in_errors() {
     fs::create_dir_all(ROOT).expect("a directory");
     let nothing = None::<&str>;
     mount(Some("none"), ROOT, Some("cgroup2"), MsFlags::empty(), nothing).expect("mount");
-    fs::write(format!("{ROOT}/cgroup.subtree_control"), "+rdma").expect("the kernel has it");
+    fs::write(format!("{ROOT}/cgroup.subtree_control"), "+rdma")
+        .expect("enable the rdma controller");
     fs::create_dir(&group).expect("make a group");
     let (name, limits) = (roce_name(), "hca_handle=1 hca_object=3");
     fs::write(format!("{group}/rdma.max"), format!("{name} {limits}")).expect("set limits");
     in_child(|| {
         fs::write(format!("{group}/cgroup.procs"), process::id().to_string()).expect("join");
         let (device, subject) = (device(name), &format!("protection domain on {name}"));
-        let context = Context::open(&device).expect("one may be");
-        let error = Context::open(&device).expect_err("no second one");
+        let context = Context::open(&device).expect("one context should be within the limit");
+        let error = Context::open(&device).expect_err("a second context should exceed the limit");
         assert_hint(&error, libc::EAGAIN, [&format!("open the device {name}"), "hca_handle"]);
         let mut domains = Vec::new();
         let error = loop {
@@ -88,11 +90,15 @@ fn rdma_cgroup_limits_are_named_in_errors() {
                 Ok(domain) => domains.push(domain),
                 Err(error) => break error,
             }
-            assert!(domains.len() <= 3, "more than there may be");
+            assert!(domains.len() <= 3, "the limit should be reached");
         };
         assert_hint(&error, libc::EAGAIN, [subject, "hca_object"]);
         let region = MemoryRegion::alloc(&domains[0], 64, AccessFlags::empty());
-        assert_hint(&region.expect_err("nor a region"), libc::EAGAIN, ["64 bytes", "hca_object"]);
+        assert_hint(
+            &region.expect_err("a region should exceed the limit"),
+            libc::EAGAIN,
+            ["64 bytes", "hca_object"],
+        );
         // A destroyed object makes room.
         drop(domains.pop());
         domains.push(ProtectionDomain::new(&context).expect("the cgroup should have room"));

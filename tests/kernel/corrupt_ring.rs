@@ -88,10 +88,10 @@ fn corruption_is_reported(
         let right = ring.read(offset);
         for wrong in [mask + 1, right | 1 << 31, u32::MAX] {
             ring.write(offset, &wrong.to_ne_bytes());
-            let error = work().expect_err("an index is out of range");
+            let error = work().expect_err("the index should be out of range");
             assert!(matches!(error.kind(), ErrorKind::MalformedResponse(_)), "{error}");
             assert!(error.to_string().contains(what), "{error}");
-            assert_eq!(ring.read(offset), wrong, "and nothing is stored");
+            assert_eq!(ring.read(offset), wrong, "nothing should be stored");
         }
         ring.write(offset, &right.to_ne_bytes());
     }
@@ -116,7 +116,7 @@ fn out_of_range_index_is_reported_on_each_ring() {
     let (receives, sends): (Vec<Ring>, _) =
         work.into_iter().partition(|ring| ring.read(PRODUCER) == 1);
     let [sends, receives] = [sends, receives].map(|rings| {
-        let [ring] = <[Ring; 1]>::try_from(rings).expect("one of each");
+        let [ring] = <[Ring; 1]>::try_from(rings).expect("the call should map one ring");
         ring
     });
     let send = |wr_id| post_nothing(&qp, wr_id, SendOperation::Send);
@@ -158,7 +158,7 @@ fn out_of_range_index_is_reported_on_each_ring() {
     assert_eq!(done, [(1, true), (4, true)]);
     // The kernel flushes the receive in the background and stores the index of its completion. That
     // store must not replace the wrong index below.
-    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("ERR");
+    qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("move to ERR");
     let mut flushed = [Completion::default(); 4];
     while poll(&mut flushed).expect("poll") == 0 {
         thread::yield_now();
@@ -169,7 +169,9 @@ fn out_of_range_index_is_reported_on_each_ring() {
     for (ring, index) in [(&sends, CONSUMER), (&completions[0], PRODUCER)] {
         let right = ring.read(index);
         ring.write(index, &u32::MAX.to_ne_bytes());
-        let error = qp.drain(LONG, |done| drained.push(done.wr_id())).expect_err("garbage");
+        let error = qp
+            .drain(LONG, |done| drained.push(done.wr_id()))
+            .expect_err("the corrupt ring should be reported");
         assert!(matches!(error.kind(), ErrorKind::MalformedResponse(_)), "{error}");
         ring.write(index, &right.to_ne_bytes());
     }
@@ -180,6 +182,8 @@ fn out_of_range_index_is_reported_on_each_ring() {
     cq.destroy().expect("destroy");
 }
 
+/// Forges the flags of ring elements, which state the side that owns an element.
+///
 /// siw has no indices in its rings, because each side counts separately.
 ///
 /// The flags of an element state which side owns it.
@@ -211,8 +215,11 @@ fn forged_flags_are_ignored_on_siw0() {
         // The element looks as if the kernel had not processed it yet.
         mark(&sends, size_of::<siw_sqe>(), flags);
         mark(&receives, size_of::<siw_rqe>(), flags);
-        assert_invalid(&post(1).expect_err("no place is free"), &["the queue is full"]);
-        let refused = server.io.receive(1, 0..8).expect_err("no place is free");
+        assert_invalid(
+            &post(1).expect_err("the ring should have no free place"),
+            &["the queue is full"],
+        );
+        let refused = server.io.receive(1, 0..8).expect_err("the ring should have no free place");
         assert_invalid(&refused, &["the queue is full"]);
     }
     mark(&sends, size_of::<siw_sqe>(), 0);
@@ -221,7 +228,11 @@ fn forged_flags_are_ignored_on_siw0() {
     completions.iter().for_each(|ring| ring.write(0, &vec![0xff; capacity * size_of::<siw_cqe>()]));
     for io in [&client.io, &server.io] {
         let mut done = vec![Completion::default(); 2 * capacity];
-        assert_eq!(io.cq().poll(&mut done).expect("poll"), capacity, "each of them once");
+        assert_eq!(
+            io.cq().poll(&mut done).expect("poll"),
+            capacity,
+            "each completion should arrive once"
+        );
         assert!(done[..capacity].iter().all(|done| done.status() == WcStatus::IB_WC_GENERAL_ERR));
         assert_eq!(io.cq().wait_timeout(&mut done, Duration::ZERO).expect("wait"), 0);
     }

@@ -71,15 +71,15 @@ pub(crate) fn id(channel: &EventChannel) -> CmId {
 fn listen(listener: &CmId, address: SocketAddr) -> SocketAddr {
     listener.bind(address).expect("bind");
     listener.listen(0).expect("listen");
-    listener.local_addr().expect("query").expect("a bound id has an address")
+    listener.local_addr().expect("query").expect("a bound id should have an address")
 }
 
 /// Resolves address and route of `server` for `id`.
 pub(crate) fn resolve(channel: &EventChannel, id: &CmId, server: SocketAddr) {
     id.resolve_addr(None, server, LONG).expect("resolve the address");
-    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     id.resolve_route(LONG).expect("resolve the route");
-    channel.expect_event(EventType::RouteResolved).expect("route resolved");
+    channel.expect_event(EventType::RouteResolved).expect("the route should be resolved");
 }
 
 /// A client with the resolved destination of its server, and the server.
@@ -104,7 +104,7 @@ impl Pair {
         server.id.accept(&ConnParam::default()).expect("answer");
         let event = channel.expect_event(EventType::Established).expect("an answer");
         assert_eq!(event.token(), client.id.token());
-        let peer = event.datagram().expect("where to send").clone();
+        let peer = event.datagram().expect("the event should have a destination").clone();
         Self { channel, client, server, peer }
     }
 
@@ -146,7 +146,7 @@ fn datagrams_go_both_ways() {
             pair.client.io.post(7, to, 0..100, SendFlags::SIGNALED).expect("post a send");
             pair.client.io.done(7);
             let done = pair.server.io.done(wr_id);
-            assert_eq!(done.byte_len(), 140, "the header counts");
+            assert_eq!(done.byte_len(), 140, "the length should include the header");
             assert_eq!(done.src_qp(), pair.client.io.qp().number());
             assert!(done.flags().contains(ib_wc_flags::IB_WC_GRH));
             assert_eq!(done.imm_data(), imm_data);
@@ -155,14 +155,15 @@ fn datagrams_go_both_ways() {
         }
         // These ids get no further events.
         pair.channel.set_nonblocking(true).expect("non-blocking");
-        let error = pair.channel.get_event().expect_err("no event");
+        let error = pair.channel.get_event().expect_err("no event should arrive");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     }
 }
 
 /// Sends the bytes that the server has received back to their sender.
 fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
-    let header = pair.server.io.bytes(0..GRH_LENGTH).try_into().expect("40 bytes");
+    let header =
+        pair.server.io.bytes(0..GRH_LENGTH).try_into().expect("the slice should have 40 bytes");
     let pd = pair.server.io.qp().pd();
     let handle = AddressHandle::for_reply(pd, done, &header, 1).expect("address handle");
     let back = Destination { address: &handle, qp_num: done.src_qp(), qkey: pair.peer.qkey };
@@ -172,18 +173,21 @@ fn reply(pair: &Pair, done: &Completion, text: &[u8]) {
     pair.server.io.done(9);
     assert_eq!(pair.client.io.done(8).byte_len(), 104);
     assert_eq!(pair.client.io.bytes(1000 + GRH_LENGTH..1104), text[..64]);
-    handle.destroy().expect("no datagram is in flight");
+    handle.destroy().expect("no datagram should be in flight");
     // The receive looks like one from a group, or to an address that was removed.
     let mut group = header;
     group[if group[0] >> 4 == 6 { 24 } else { 36 }] = 0xff;
-    AddressHandle::for_reply(pd, done, &group, 1).expect_err("no address of the port");
-    let error = AddressHandle::for_reply(pd, done, &[0; GRH_LENGTH], 1).expect_err("no header");
+    AddressHandle::for_reply(pd, done, &group, 1)
+        .expect_err("the destination should be no address of the port");
+    let error = AddressHandle::for_reply(pd, done, &[0; GRH_LENGTH], 1)
+        .expect_err("the header should be invalid");
     assert_invalid(&error, &["sender", "header"]);
-    let error = AddressHandle::for_reply(pd, done, &header, 9).expect_err("no such port");
+    let error =
+        AddressHandle::for_reply(pd, done, &header, 9).expect_err("the port should not exist");
     assert_eq!(error.errno(), libc::EINVAL);
 }
 
-/// The sender of a datagram is found without sysfs.
+/// Checks that the sender of a datagram is found without sysfs.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagrams_are_answered_without_sysfs() {
@@ -209,7 +213,12 @@ fn datagram_beyond_mtu_is_dropped_silently() {
     let pair = Pair::new(roce(0));
     let handle = pair.handle();
     let context = pair.client.io.qp().pd().context();
-    let mtu = context.query_port(1).expect("query the port").active_mtu.bytes().expect("known");
+    let mtu = context
+        .query_port(1)
+        .expect("query the port")
+        .active_mtu
+        .bytes()
+        .expect("the value should be known");
     let mtu = usize::try_from(mtu).expect("the value should fit");
     for wr_id in 1..=2 {
         pair.server.io.receive(wr_id, 0..GRH_LENGTH + mtu + 1).expect("post a receive");
@@ -247,11 +256,15 @@ fn private_data_obeys_limits_of_service_resolution() {
             for accepts in [true, false] {
                 let client = id();
                 resolve(&channel, &client, address);
-                let error = client.connect(&with(&full(181))).expect_err("too long");
+                let error = client
+                    .connect(&with(&full(181)))
+                    .expect_err("the private data should be too long");
                 assert_invalid(&error, &["connect", "181 bytes", "180"]);
                 // An id needs no queue pair to send a request.
                 client.connect(&with(&asked)).expect("ask");
-                let mut event = channel.expect_event(EventType::ConnectRequest).expect("asked");
+                let mut event = channel
+                    .expect_event(EventType::ConnectRequest)
+                    .expect("a request should arrive");
                 assert_eq!(event.listener(), Some(listener.token()));
                 assert_eq!(event.private_data(), padded(&asked, 180));
                 let server = event.take_request().expect("an id");
@@ -261,15 +274,25 @@ fn private_data_obeys_limits_of_service_resolution() {
                 } else {
                     server.reject(&full(137))
                 };
-                assert_invalid(&answer.expect_err("too long"), &["137 bytes", "136"]);
+                assert_invalid(
+                    &answer.expect_err("the private data should be too long"),
+                    &["137 bytes", "136"],
+                );
                 if accepts {
-                    let error = server.accept(&with(&answered)).expect_err("no queue pair");
+                    let error = server
+                        .accept(&with(&answered))
+                        .expect_err("the id should have no queue pair");
                     assert_invalid(&error, &["accept", "queue pair"]);
                     let param = ConnParam { qp_num: 0x123, ..with(&answered) };
                     server.accept(&param).expect("answer");
-                    let event = channel.expect_event(EventType::Established).expect("answered");
+                    let event = channel
+                        .expect_event(EventType::Established)
+                        .expect("an answer should arrive");
                     assert_eq!(event.private_data(), padded(&answered, 136));
-                    assert_eq!(event.datagram().expect("where to send").qp_num, 0x123);
+                    assert_eq!(
+                        event.datagram().expect("the event should have a destination").qp_num,
+                        0x123
+                    );
                 } else {
                     server.reject(&answered).expect("reject");
                     let event = channel.get_event().expect("an event");
@@ -308,8 +331,9 @@ fn dropped_request_is_rejected() {
     let client = id(&channel);
     resolve(&channel, &client, address);
     client.connect(&ConnParam::default()).expect("ask");
-    drop(channel.expect_event(EventType::ConnectRequest).expect("asked"));
-    let error = channel.expect_event(EventType::Established).expect_err("rejected");
+    drop(channel.expect_event(EventType::ConnectRequest).expect("a request should arrive"));
+    let error =
+        channel.expect_event(EventType::Established).expect_err("the request should be rejected");
     assert!(matches!(error.kind(), ErrorKind::Unreachable(REJECTED)), "{error:?}");
 }
 
@@ -318,17 +342,24 @@ fn dropped_request_is_rejected() {
 fn datagram_ids_refuse_connection_calls() {
     let pair = Pair::new(roce(0));
     for side in [&pair.client, &pair.server] {
-        let error = side.id.disconnect().expect_err("nothing to disconnect");
+        let error = side.id.disconnect().expect_err("a datagram id should not disconnect");
         assert_invalid(&error, &["disconnect", "datagrams"]);
-        let error = side.id.establish().expect_err("nothing to confirm");
+        let error =
+            side.id.establish().expect_err("a datagram id should have no connection to confirm");
         assert_invalid(&error, &["establish", "datagrams"]);
         assert_eq!(side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
     }
-    let error =
-        pair.client.id.connect(&ConnParam::default()).expect_err("the client has asked already");
+    let error = pair
+        .client
+        .id
+        .connect(&ConnParam::default())
+        .expect_err("a second request should be refused");
     assert_eq!(error.errno(), libc::EINVAL);
-    let error =
-        pair.server.id.accept(&ConnParam::default()).expect_err("the server has answered already");
+    let error = pair
+        .server
+        .id
+        .accept(&ConnParam::default())
+        .expect_err("a second answer should be refused");
     assert_eq!(error.errno(), libc::EINVAL);
 }
 
@@ -338,15 +369,17 @@ fn siw_refuses_datagrams() {
     let channel = channel();
     let client = id(&channel);
     resolve(&channel, &client, siw(7199));
-    let error = client.connect(&ConnParam::default()).expect_err("iWARP has no datagrams");
+    let error = client.connect(&ConnParam::default()).expect_err("iWARP should have no datagrams");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
     let context = client.context().expect("context");
     let pd = ProtectionDomain::new(&context).expect("domain");
-    let error = AddressHandle::new(&pd, &ib_uverbs_ah_attr::default()).expect_err("no handles");
+    let error = AddressHandle::new(&pd, &ib_uverbs_ah_attr::default())
+        .expect_err("siw should have no address handles");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error:?}");
     let cq = CompletionQueue::new(&context, 4, None).expect("completion queue");
-    let error =
-        client.create_qp(&pd, &QueuePairInit::new(&cq)).expect_err("no queue pairs for datagrams");
+    let error = client
+        .create_qp(&pd, &QueuePairInit::new(&cq))
+        .expect_err("siw should have no datagram queue pairs");
     assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
     assert!(error.to_string().contains("iWARP has no datagrams"), "{error}");
 }
@@ -363,12 +396,14 @@ fn unsupported_sends_are_refused() {
         assert_invalid(&error, &["post a send", "type UD support only `SendTo`"]);
     }
     let connection = Connection::new(Shape::default());
-    let error = post(&connection.client.io, send_to(destination, None)).expect_err("connected");
+    let error = post(&connection.client.io, send_to(destination, None))
+        .expect_err("a connected queue pair should refuse datagrams");
     assert_invalid(&error, &["post a send", "only queue pairs of type UD"]);
     connection.close();
     let other = ProtectionDomain::new(io.qp().pd().context()).expect("protection domain");
     let foreign = AddressHandle::new(&other, &pair.peer.ah_attr).expect("address handle");
-    let error = post(io, send_to(pair.destination(&foreign), None)).expect_err("foreign");
+    let error = post(io, send_to(pair.destination(&foreign), None))
+        .expect_err("a handle of another domain should be refused");
     assert_invalid(&error, &["post a send", "protection domain"]);
     // The refused requests have not changed the queue pair.
     pair.server.io.receive(2, 0..100).expect("post a receive");
@@ -413,21 +448,26 @@ fn address_handle_keeps_protection_domain() {
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     // RoCE has global routes only.
     let local = ib_uverbs_ah_attr { is_global: 0, ..pair.peer.ah_attr };
-    let error = AddressHandle::new(&pd, &local).expect_err("no global route");
+    let error = AddressHandle::new(&pd, &local)
+        .expect_err("an address without a global route should be refused");
     assert_eq!((error.errno(), error.operation()), (libc::EINVAL, "create"));
     let no_port = ib_uverbs_ah_attr { port_num: 7, ..pair.peer.ah_attr };
-    assert_eq!(AddressHandle::new(&pd, &no_port).expect_err("no port").errno(), libc::EINVAL);
+    assert_eq!(
+        AddressHandle::new(&pd, &no_port).expect_err("port 0 should be refused").errno(),
+        libc::EINVAL
+    );
     // The protection domain can be destroyed after all address handles, including the failed ones.
     let handle = AddressHandle::new(&pd, &pair.peer.ah_attr).expect("address handle");
     let clone = handle.clone();
     let (handle, error) = handle.destroy().expect_err("a clone should keep it").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
-    let (pd, error) = pd.destroy().expect_err("the protection domain is in use").into_parts();
+    let (pd, error) =
+        pd.destroy().expect_err("the protection domain should be in use").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
     drop(clone);
     handle.destroy().expect("destroy");
     drop(AddressHandle::new(&pd, &pair.peer.ah_attr).expect("address handle"));
-    pd.destroy().expect("nothing is left of them");
+    pd.destroy().expect("the domain should be unused");
 }
 
 #[test]

@@ -86,7 +86,7 @@ fn config() -> ConnectionConfig {
 
 /// Changes the device, and restores it after a random time.
 fn upset(own: &Own, rng: &mut Rng) {
-    let moment = Duration::from_millis(u64::try_from(rng.roll(60)).expect("small"));
+    let moment = Duration::from_millis(u64::try_from(rng.roll(60)).expect("the number should fit"));
     match rng.roll(3) {
         0 => {
             own.delete().finish();
@@ -120,7 +120,9 @@ fn survives(own: &Own) {
             scope.spawn(|| load.repeat(|| load.send(address)));
         }
         while Instant::now() < end {
-            thread::sleep(Duration::from_millis(u64::try_from(rng.roll(250)).expect("small")));
+            thread::sleep(Duration::from_millis(
+                u64::try_from(rng.roll(250)).expect("the number should fit"),
+            ));
             upset(own, &mut rng);
             upsets += 1;
         }

@@ -31,7 +31,7 @@ fn shape() -> Shape {
 fn drained(side: &Side) -> Vec<Completion> {
     let mut all = Vec::new();
     side.io.qp().drain(LONG, |completion| all.push(completion)).expect("drain");
-    assert!(side.io.polled().is_none(), "nothing comes after the last one");
+    assert!(side.io.polled().is_none(), "no completion should follow the last one");
     all
 }
 
@@ -101,8 +101,11 @@ fn drain_is_refused_while_thread_holds_queue() {
     let connection = Connection::new(shape());
     let Connection { client, server, .. } = &connection;
     let refused = || {
-        let error =
-            client.io.qp().drain(LONG, |_| ()).expect_err("the call would wait for this thread");
+        let error = client
+            .io
+            .qp()
+            .drain(LONG, |_| ())
+            .expect_err("the call should not wait for its own thread");
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     };
     let sends = client.io.qp().lock_send_queue().expect("send queue");
@@ -148,7 +151,7 @@ fn drain_tolerates_other_poller_until_deadline() {
             taken
         });
         let ending = Ending(over);
-        starts.recv().expect("the thread has the poller");
+        starts.recv().expect("the thread should have the poller");
         let qp = io.qp();
         let error = qp
             .drain(Duration::from_millis(5), |completion| drained.push(completion))
@@ -166,7 +169,9 @@ fn drain_tolerates_other_poller_until_deadline() {
     connection.close();
 }
 
-/// A drain returns only the receives that the queue pair has taken, and leaves the others in the shared queue.
+/// Checks that a drain returns only receives that the queue pair has taken.
+///
+/// The drain leaves the other receives in the shared queue.
 fn srq_queue_pair_drain_returns_receives(address: SocketAddr) {
     let servers = Servers::new(address, 2, 8, &ConnParam::default());
     let Servers { pairs, shared, .. } = &servers;
@@ -243,7 +248,7 @@ fn srq_queue_pair_drain_returns_receives_on_kt0() {
     assert_eq!(rest, 16 - 5);
 }
 
-/// The drain that begins first posts its markers last, and polls the markers of both drains.
+/// Runs two drains: the first to begin posts its markers last, and polls the markers of both.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn concurrent_drains_keep_their_markers() {
@@ -272,7 +277,7 @@ fn concurrent_drains_keep_their_markers() {
             });
             drained.map(|()| all)
         });
-        polls.recv().expect("the receive comes back");
+        polls.recv().expect("the receive should return");
         let poller = send_cq.lock_poller().expect("poller");
         let second = scope
             .spawn(|| qp.drain(Duration::ZERO, |_| panic!("drain should not return a completion")))
@@ -284,11 +289,11 @@ fn concurrent_drains_keep_their_markers() {
         drop(poller);
         go.send(()).expect("the first drain should not panic");
         let all = first.join().expect("thread should not panic").expect("drain");
-        assert_eq!(all, [7], "no marker is the program's");
+        assert_eq!(all, [7], "no marker should reach the program");
     });
 }
 
-/// The completion queue is full whenever a request completes.
+/// Drains a queue pair whose completion queue is full whenever a request completes.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn lost_marker_is_forgotten() {
@@ -324,11 +329,13 @@ fn lost_marker_is_forgotten() {
                 fill();
             }
         });
-        let error = lost.expect_err("its markers were lost");
+        let error = lost.expect_err("the drain should report its lost markers");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
         assert!(known());
         if again {
-            node.qp.drain(LONG, |_| panic!("nothing is left")).expect("there is room now");
+            node.qp
+                .drain(LONG, |_| panic!("no completion should be left"))
+                .expect("the queue should have room now");
             assert!(!known());
         }
         drop(node);
@@ -337,7 +344,9 @@ fn lost_marker_is_forgotten() {
     }
 }
 
-/// Checks that rxe repeats a request without acknowledgment forever, and that the tests detect this fault.
+/// Checks that rxe repeats a request without acknowledgment forever.
+///
+/// The tests must detect this fault.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_unacknowledged_request_repeats_forever() {
@@ -348,6 +357,6 @@ fn rxe_unacknowledged_request_repeats_forever() {
     server.io.qp().modify(&ended).expect("modify");
     client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     assert!(rdmacm_tests::rxe::retries_forever());
-    assert!(client.io.polled().is_none(), "the request has not failed");
+    assert!(client.io.polled().is_none(), "the request should not have failed");
     connection.close();
 }

@@ -11,7 +11,7 @@ use crate::endpoint_connect::pair;
 use crate::endpoint_messages::{filled, receives};
 use crate::fixtures::{LONG, roce, siw};
 
-/// A polling thread gets messages, deadlines and the end like a sleeping thread.
+/// Checks that a polling thread gets messages, deadlines and the end like a sleeping thread.
 ///
 /// Another thread gets them meanwhile, too.
 fn busy_polling_misses_no_message(address: SocketAddr) {
@@ -29,7 +29,8 @@ fn busy_polling_misses_no_message(address: SocketAddr) {
         client.post_send(filled(&client, b"a question")).expect("post");
         polls.join().expect("receiver should not panic");
     });
-    let error = server.recv_timeout(Duration::from_millis(2)).expect_err("there is nothing");
+    let error =
+        server.recv_timeout(Duration::from_millis(2)).expect_err("no message should arrive");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
 
     for busy_poll in [Duration::from_millis(2), Duration::MAX] {
@@ -40,7 +41,10 @@ fn busy_polling_misses_no_message(address: SocketAddr) {
                 client.close(LONG).expect("close");
             });
             receives(&server, b"last");
-            assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+            assert!(
+                server.recv_timeout(LONG).expect("receive").is_none(),
+                "the connection should have ended"
+            );
         });
     }
 }

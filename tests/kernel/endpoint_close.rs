@@ -40,22 +40,25 @@ fn close_flushes_pending_sends(address: SocketAddr) {
         for number in 0..16 {
             receives(&server, &[number; 4096]);
         }
-        assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
-        assert!(server.try_recv().expect("receive").is_none(), "the end again");
+        assert!(
+            server.recv_timeout(LONG).expect("receive").is_none(),
+            "the connection should have ended"
+        );
+        assert!(server.try_recv().expect("receive").is_none(), "the end should be returned again");
         closing.join().expect("client should not panic");
     });
-    let error = server.acquire_buffer().expect_err("the connection has ended");
+    let error = server.acquire_buffer().expect_err("the connection should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     server.close(LONG).expect("close");
     for connection in [&client, &server] {
         connection.close(LONG).expect("the connection should be closed");
-        let error = connection.recv().expect_err("this side has closed");
+        let error = connection.recv().expect_err("this side should have closed");
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     }
-    assert_eq!(parts_at(address), before, "the handles are there still");
+    assert_eq!(parts_at(address), before, "the kernel objects should still exist");
 }
 
-/// An abort returns after the kernel objects are destroyed.
+/// Checks that an abort returns after the kernel objects are destroyed.
 ///
 /// This holds even while another thread is notifying the peer of the end.
 #[test]
@@ -82,7 +85,7 @@ fn abort_waits_for_command_of_close() {
     }
 }
 
-/// A connection exists as long as one of its handles, and ends for all handles at once.
+/// Checks that a connection lives as long as one handle, and ends for all handles at once.
 fn clones_share_connection(address: SocketAddr) {
     let before = parts_at(address);
     for is_closed in [true, false] {
@@ -99,9 +102,13 @@ fn clones_share_connection(address: SocketAddr) {
         // first.
         first.flush_timeout(LONG).expect("flush");
         thread::scope(|scope| {
-            let waiting = scope.spawn(|| second.recv().expect_err("a clone has ended it"));
+            let waiting = scope
+                .spawn(|| second.recv().expect_err("a clone should have ended the connection"));
             let ended = scope.spawn(|| {
-                assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+                assert!(
+                    server.recv_timeout(LONG).expect("receive").is_none(),
+                    "the connection should have ended"
+                );
                 server.close(LONG).expect("close");
             });
             match is_closed {
@@ -113,7 +120,7 @@ fn clones_share_connection(address: SocketAddr) {
             ended.join().expect("the thread should not panic");
         });
         second.close(LONG).expect("closing again should succeed");
-        assert_eq!(parts_at(address), before, "the handles are there still");
+        assert_eq!(parts_at(address), before, "the kernel objects should still exist");
     }
     let [client, server] = pair(address, &ConnectionConfig::default());
     let last = client.clone();
@@ -121,7 +128,10 @@ fn clones_share_connection(address: SocketAddr) {
     last.post_send(filled(&last, b"one handle is left")).expect("post");
     receives(&server, b"one handle is left");
     drop(last);
-    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    assert!(
+        server.recv_timeout(LONG).expect("receive").is_none(),
+        "the connection should have ended"
+    );
     drop(server);
     assert_eq!(parts_at(address), before);
 }
@@ -150,7 +160,9 @@ fn siw_close_flushes_pending_sends() {
     close_flushes_pending_sends(siw(0));
 }
 
-/// A filter on the loopback device that drops each message that confirms a connection, until this value is dropped.
+/// A filter on the loopback device that drops each message that confirms a connection.
+///
+/// Dropping this value removes the filter.
 struct Unconfirmed;
 
 impl Unconfirmed {
@@ -172,7 +184,7 @@ impl Drop for Unconfirmed {
     }
 }
 
-/// A peer that leaves before it learns that the connection is established rejects the connection.
+/// Checks a peer that leaves before it gets the event that the connection is established.
 ///
 /// The rejection is the reported end. The flush of the receives, which follows, is not.
 #[test]
@@ -189,13 +201,16 @@ fn late_rejection_ends_connection() {
         (client.join().expect("client should not panic"), peer)
     });
     drop(peer);
-    assert!(client.recv_timeout(LONG).expect("receive").is_none(), "the end");
-    let error = client.acquire_buffer().expect_err("the connection has ended");
+    assert!(
+        client.recv_timeout(LONG).expect("receive").is_none(),
+        "the connection should have ended"
+    );
+    let error = client.acquire_buffer().expect_err("the connection should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     client.close(LONG).expect("close");
 }
 
-/// Four threads close a connection, two on each side, at the same time.
+/// Closes a connection in four threads at the same time, two on each side.
 fn all_threads_may_close(address: SocketAddr) {
     let before = parts_at(address);
     let both = pair(address, &ConnectionConfig::default());
@@ -231,9 +246,14 @@ fn end_wakes_blocked_calls(address: SocketAddr, end: impl Fn(&Connection)) {
     let buffer = client.acquire_buffer().expect("the only buffer should be free");
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
-        let receive = |client: &Connection| client.recv_timeout(LONG).expect_err("no message");
-        let take =
-            |client: &Connection| client.acquire_buffer_timeout(LONG).expect_err("no buffer");
+        let receive = |client: &Connection| {
+            client.recv_timeout(LONG).expect_err("the connection should end without a message")
+        };
+        let take = |client: &Connection| {
+            client
+                .acquire_buffer_timeout(LONG)
+                .expect_err("the connection should end without a buffer")
+        };
         let calls: [fn(&Connection) -> rdmacm::Error; 4] = [receive, receive, take, take];
         let sleepers = calls.map(|call| {
             let (tx, client) = (tx.clone(), &client);
@@ -242,7 +262,7 @@ fn end_wakes_blocked_calls(address: SocketAddr, end: impl Fn(&Connection)) {
                 call(client)
             })
         });
-        (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
+        (0..4).for_each(|_| asleep(rx.recv().expect("a thread should begin")));
         end(&client);
         for sleeper in sleepers {
             let error = sleeper.join().expect("thread should not panic");
@@ -282,7 +302,7 @@ fn siw_close_wakes_blocked_calls() {
     end_wakes_blocked_calls(siw(0), close);
 }
 
-/// The peer does not use its connection, and so does not answer. This side releases its objects nevertheless.
+/// Checks that a close ends at its deadline, and releases its objects, if the peer does not answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_ends_at_deadline() {
@@ -297,7 +317,7 @@ fn close_ends_at_deadline() {
     client.close(LONG).expect("the connection should be closed");
 }
 
-/// The peer keeps its only receive buffer, so the message is not sent by the deadline.
+/// Closes a connection to a peer that keeps its only receive buffer, so a message stays unsent.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_reports_unsent_message_at_deadline() {
@@ -305,30 +325,34 @@ fn close_reports_unsent_message_at_deadline() {
     client.post_send(filled(&client, b"one")).expect("post");
     let _kept = server.recv_timeout(LONG).expect("receive").expect("a message");
     client.post_send(filled(&client, b"two")).expect("post");
-    let error = client.close(Duration::from_millis(50)).expect_err("a message is in flight");
+    let error = client.close(Duration::from_millis(50)).expect_err("a message should be in flight");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("not all posted requests")), "{error}");
 }
 
-/// On iWARP a close waits for no answer, because iWARP has none.
+/// Checks that on iWARP a close waits for no answer, because iWARP has none.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_close_waits_for_no_answer() {
     let before = parts_at(siw(0));
     let [client, server] = pair(siw(0), &ConnectionConfig::default());
     for side in [&client, &server] {
-        let error = side.recv_timeout(Duration::from_millis(10)).expect_err("there is nothing");
+        let error =
+            side.recv_timeout(Duration::from_millis(10)).expect_err("no message should arrive");
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     }
     client.post_send(filled(&client, b"last")).expect("post");
     client.close(LONG).expect("close should need no answer");
     receives(&server, b"last");
-    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    assert!(
+        server.recv_timeout(LONG).expect("receive").is_none(),
+        "the connection should have ended"
+    );
     drop(server);
     assert_eq!(parts_at(siw(0)), before);
 }
 
-/// A message that was posted before the peer left is lost, and the close reports the loss.
+/// Checks that a close reports the loss of a message that was posted before the peer left.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_reports_lost_message() {
@@ -338,13 +362,13 @@ fn close_reports_lost_message() {
     let kept = server.recv_timeout(LONG).expect("receive").expect("a message");
     client.post_send(filled(&client, b"two")).expect("post");
     drop(server);
-    let error = client.close(LONG).expect_err("a message was lost");
+    let error = client.close(LONG).expect_err("a message should be lost");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     assert!(error.to_string().ends_with("; a posted request was not completed"), "{error}");
     drop(kept);
 }
 
-/// A message that is posted while another thread closes the connection arrives or is refused.
+/// Checks that a message posted during a close of another thread arrives or is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_delivers_concurrent_posts() {
@@ -367,7 +391,7 @@ fn close_delivers_concurrent_posts() {
                 iter::from_fn(next).count()
             });
             rx.recv().expect("receiver should begin");
-            client.close(LONG).expect("nothing is lost");
+            client.close(LONG).expect("no message should be lost");
             drop(rx);
             let posted = posting.join().expect("thread should not panic");
             [posted, receiving.join().expect("thread should not panic")]
@@ -434,7 +458,7 @@ fn siw_connection_may_be_dropped_at_any_time() {
     connection_may_be_dropped_at_any_time(siw(0));
 }
 
-/// If the peer leaves while a side sends, this side gets `Disconnected`.
+/// Checks that a side that sends gets `Disconnected` if the peer leaves.
 ///
 /// The lost messages are not reported as failures.
 fn abort_by_peer_during_sends_is_disconnect(address: SocketAddr) {
@@ -444,7 +468,7 @@ fn abort_by_peer_during_sends_is_disconnect(address: SocketAddr) {
             scope.spawn(|| {
                 for _ in 0..number % 8 {
                     let message = server.recv_timeout(LONG).expect("receive");
-                    message.expect("the peer does not end it");
+                    message.expect("the peer should not end the connection");
                 }
                 server.abort();
             });
@@ -485,14 +509,18 @@ pub(crate) fn to_low_peer(connector: &Connector) -> (Connection, Side) {
         let peer = scope.spawn(|| {
             let peer = Side::new(request(&channel), Shape::default());
             peer.id.accept(&ConnParam::default()).expect("accept");
-            channel.expect_event(EventType::Established).expect("connected");
+            channel
+                .expect_event(EventType::Established)
+                .expect("the connection should be established");
             peer
         });
         (connector.connect(server).expect("connect"), peer.join().expect("peer should not panic"))
     })
 }
 
-/// No event reports that the peer's queue pair has failed: sends fail after all retries.
+/// Checks that sends fail after all retries if the peer's queue pair has failed.
+///
+/// No event reports the failure.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn sends_to_dead_peer_fail_after_retries() {
@@ -506,7 +534,7 @@ fn sends_to_dead_peer_fail_after_retries() {
     assert_eq!(*error.kind(), failed, "{error}");
     assert_eq!(error.errno(), libc::ETIMEDOUT);
     for later in [client.recv().map(drop), client.acquire_buffer().map(drop), client.close(LONG)] {
-        let error = later.expect_err("the connection has ended");
+        let error = later.expect_err("the connection should have ended");
         assert_eq!(*error.kind(), failed, "{error}");
     }
     drop(peer);

@@ -35,7 +35,7 @@ fn has_all_buffers(socket: &DatagramSocket) {
     drop(taken);
 }
 
-/// The next call that succeeds makes a failed socket usable again. Calls that fail before lose no buffer.
+/// Checks that the next successful call makes a failed socket usable, and that no buffer is lost.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_socket_recovers_at_later_call() {
@@ -64,7 +64,7 @@ fn failed_socket_recovers_at_later_call() {
             refused(client.post_send_to(held, &back));
             refused(client.recv_from_timeout(LONG));
         });
-        let error = client.flush_timeout(LONG).expect_err("one is lost");
+        let error = client.flush_timeout(LONG).expect_err("one datagram should be lost");
         assert!(no_route(&error), "{error}");
         has_all_buffers(&client);
     }
@@ -78,7 +78,7 @@ fn has_all_of(connection: &Connection) {
     drop(taken);
 }
 
-/// After a refused doorbell, the next post also sends the stored message.
+/// Checks that after a refused doorbell, the next post also sends the stored message.
 ///
 /// The buffer of that message returns to the connection, because no caller waits for it.
 fn message_is_sent_after_refused_post(address: SocketAddr) {
@@ -118,11 +118,11 @@ fn without<T: Send>(number: libc::c_long, call: impl FnOnce() -> T + Send) -> T 
             forbid_to_this_thread(number, libc::EPERM);
             call()
         });
-        thread.join().expect("the thread does not panic")
+        thread.join().expect("the thread should not panic")
     })
 }
 
-/// If the kernel refuses `epoll_ctl`, a call that does not wait reports it, and a destructor does not.
+/// Checks that calls that do not wait, unlike destructors, report a refused `epoll_ctl`.
 ///
 /// The descriptor reports the missed readiness as soon as another thread may change it.
 #[test]
@@ -134,7 +134,7 @@ fn refused_wakeup_is_reported() {
     assert!(endpoint_nonblocking::now(client.try_acquire_buffer()).is_none());
     without(libc::SYS_epoll_ctl, || {
         drop(only);
-        let error = client.try_recv().expect_err("the buffer is not reported");
+        let error = client.try_recv().expect_err("the refused epoll_ctl should be reported");
         assert_eq!(*error.kind(), ErrorKind::Os(libc::EPERM), "{error}");
         // A refused call loses no event that it has read.
         server.post_bytes(b"found").expect("post");
@@ -147,26 +147,35 @@ fn refused_wakeup_is_reported() {
         assert_eq!(*message, *b"found");
     });
     assert!(endpoint_nonblocking::now(client.try_recv()).is_none());
-    assert!(endpoint_nonblocking::is_readable(&client, PollTimeout::ZERO), "the buffer is free");
+    assert!(
+        endpoint_nonblocking::is_readable(&client, PollTimeout::ZERO),
+        "the buffer should be free"
+    );
     drop(client.try_acquire_buffer().expect("a buffer"));
     // An abort reports no error, and ends the connection.
     without(libc::SYS_epoll_ctl, || client.abort());
-    let error = client.try_recv().expect_err("the end");
+    let error = client.try_recv().expect_err("the connection should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
-    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    assert!(
+        server.recv_timeout(LONG).expect("receive").is_none(),
+        "the connection should have ended"
+    );
 }
 
-/// If the kernel refuses to stop the timer of a connection, the connection ends nevertheless.
+/// Checks that a connection ends although the kernel refuses to stop its timer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_timer_stop_ends_connection() {
     let keep_alive = Some(Duration::from_secs(1));
     let [client, server] = pair(roce(0), &ConnectionConfig::new().keep_alive_interval(keep_alive));
     without(libc::SYS_timerfd_settime, || drop(client));
-    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    assert!(
+        server.recv_timeout(LONG).expect("receive").is_none(),
+        "the connection should have ended"
+    );
 }
 
-/// If the kernel refuses to unmap rings, they stay mapped.
+/// Checks that rings stay mapped if the kernel refuses to unmap them.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_munmap_leaves_rings_mapped() {

@@ -22,7 +22,7 @@ use crate::fixtures::{
 };
 use crate::netdev::Sysctl;
 
-/// Returns both sides of a connection within this process: first the connecting side, then the accepting one.
+/// Returns both sides of a connection in this process: first the connecting side.
 pub(crate) fn pair(address: SocketAddr, config: &ConnectionConfig) -> [Connection; 2] {
     pair_of(address, [config; 2])
 }
@@ -101,7 +101,7 @@ fn siw_both_sides_report_peer_addresses() {
     both_sides_report_peer_addresses(siw_v6(0));
 }
 
-/// The peer takes the traffic class of its packets from the request.
+/// Checks that the peer takes the traffic class of its packets from the request.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tos_becomes_traffic_class_of_both_sides() {
@@ -122,7 +122,7 @@ fn depths(param: &ConnParam) -> [u8; 2] {
     [param.initiator_depth, param.responder_resources]
 }
 
-/// Each side learns the depths of the other side, in the request and in the answer.
+/// Checks that each side gets the depths of the other side in the request and in the answer.
 fn depths_are_negotiated(address: SocketAddr) {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
@@ -175,7 +175,7 @@ fn siw_depths_are_negotiated() {
     depths_are_negotiated(siw(0));
 }
 
-/// The side without a receive buffer determines how often the device repeats a message.
+/// Checks that the side without a receive buffer determines how often the device repeats a message.
 ///
 /// This holds for the connecting and for the accepting side.
 #[test]
@@ -191,7 +191,7 @@ fn rnr_retries_follow_receiver_setting() {
         let error = sender
             .start_send(filled(&sender, b"two"))
             .and_then(|send| send.wait_timeout(LONG))
-            .expect_err("no buffer");
+            .expect_err("the peer should have no receive buffer");
         let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RNR_RETRY_EXC_ERR);
         assert_eq!(*error.kind(), failed, "{error}");
         drop(kept);
@@ -206,7 +206,10 @@ fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> rdmacm::Error
     let error = thread::scope(|scope| {
         let client = scope.spawn(|| Connector::new().connect(server));
         answer(listener.accept_timeout(LONG).expect("a request"));
-        client.join().expect("client should not panic").expect_err("no connection")
+        client
+            .join()
+            .expect("client should not panic")
+            .expect_err("the client should not be connected")
     });
     drop(listener);
     assert_eq!(objects_at(address), before);
@@ -224,8 +227,14 @@ fn rxe_rejection_carries_reason_and_private_data() {
         assert!(rejection.private_data.starts_with(b"no more\0"), "{rejection:?}");
     }
     let error = answered(roce(0), |incoming| {
-        assert_eq!(incoming.conn_param().retry_count, 6, "the documented default");
-        let refused = incoming.reject(RejectReason::INVALID_SERVICE_ID, b"no").expect_err("no");
+        assert_eq!(
+            incoming.conn_param().retry_count,
+            6,
+            "the count should be the documented default"
+        );
+        let refused = incoming
+            .reject(RejectReason::INVALID_SERVICE_ID, b"the reason should be refused")
+            .expect_err("no");
         assert_invalid(&refused, &["reject", "reserved for the kernel"]);
     });
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };
@@ -278,7 +287,7 @@ fn siw_connect_without_listener_is_refused() {
     assert!(error.hint().is_some_and(|hint| hint.contains("the server listens")), "{error}");
 }
 
-/// Each phase has its own deadline, and all phases have a common one.
+/// Checks that each phase ends at its own deadline, and all phases at a common one.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unanswered_connect_ends_at_deadline() {
@@ -334,7 +343,7 @@ fn unanswered_connect_ends_at_deadline() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// siw does not end an attempt before the peer has answered.
+/// Checks that siw does not end an attempt before the peer has answered.
 ///
 /// The call returns late, with the error of its deadline.
 #[test]
@@ -383,7 +392,7 @@ fn impossible_config_is_refused() {
         some.clone().receive_buffer_size(0),
     ] {
         assert_invalid(
-            &with(none).expect_err("none of something"),
+            &with(none).expect_err("a count of zero should be refused"),
             &["a connection", "is 0; the smallest is 1"],
         );
     }
@@ -395,14 +404,17 @@ fn impossible_config_is_refused() {
         some.clone().send_buffer_size(1 << 32),
         some.receive_buffer_size(1 << 32),
     ] {
-        with(much).expect_err("more than there is");
+        with(much).expect_err("more than the device supports should be refused");
     }
-    let error = Connector::new().private_data(&[1; 57]).connect(roce(7198)).expect_err("too long");
+    let error = Connector::new()
+        .private_data(&[1; 57])
+        .connect(roce(7198))
+        .expect_err("the private data should be too long");
     assert_invalid(&error, &["57"]);
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// A child does not wait for a thread of its parent that waits in the listener.
+/// Checks that a child does not wait for a thread of its parent that waits in the listener.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forked_child_cannot_listen() {
@@ -427,7 +439,7 @@ fn forked_child_cannot_listen() {
     });
 }
 
-/// A request wakes one waiting thread, even if two threads wait.
+/// Checks that a request wakes one waiting thread, even if two threads wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_request_wakes_one_of_several_threads() {
@@ -444,13 +456,13 @@ fn each_request_wakes_one_of_several_threads() {
                 incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept")
             });
         }
-        (0..2).for_each(|_| asleep(rx.recv().expect("a thread begins")));
+        (0..2).for_each(|_| asleep(rx.recv().expect("a thread should begin")));
         [(); 2].map(|()| Connector::new().connect(server).expect("connect"))
     });
     drop(clients);
 }
 
-/// A request and its connection outlive their listener.
+/// Checks that a request and its connection outlive their listener.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn request_outlives_listener() {
@@ -465,7 +477,7 @@ fn request_outlives_listener() {
     });
 }
 
-/// The kernel selects a port that RDMA does not use, and on iWARP TCP must not use the port either.
+/// Checks that the kernel selects a port that neither RDMA nor, on iWARP, TCP uses.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_port_used_by_tcp_is_skipped() {

@@ -81,7 +81,7 @@ pub(crate) fn finish(mut connecting: Connecting) -> Result<Connection, Error> {
     }
 }
 
-/// One thread connects many peers to itself, all at the same time.
+/// Connects many peers to this process in one thread, all at the same time.
 fn many_attempts_run_concurrently(address: SocketAddr) {
     const CLIENTS: usize = 20;
     let before = objects_at(address);
@@ -106,13 +106,13 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
     add(&listener, LISTENER);
     let mut sides = Vec::new();
     for number in 0..CLIENTS {
-        let private_data = [u8::try_from(number).expect("few")];
+        let private_data = [u8::try_from(number).expect("the number should fit")];
         let connector = Connector::new().private_data(&private_data).total_timeout(LONG);
         let connecting = connector.start_connect(server).expect("start");
         add(&connecting, number);
         sides.push(Side::Connecting(connecting));
     }
-    // The index of each client's peer.
+    // `accepted` has the index of each client's peer.
     let mut accepted = [0; CLIENTS];
     while sides.len() < 2 * CLIENTS || sides.iter().any(|side| matches!(side, Side::Connecting(_)))
     {
@@ -137,7 +137,7 @@ fn many_attempts_run_concurrently(address: SocketAddr) {
                     );
                     assert_eq!(connecting.deadline(), None);
                     let over =
-                        connecting.try_wait().expect_err("the connection was returned already");
+                        connecting.try_wait().expect_err("the connection should be returned once");
                     assert_invalid(&over, &["has already ended"]);
                     sides[which] = Side::Established(connection);
                 }
@@ -175,7 +175,7 @@ fn siw_many_attempts_run_concurrently() {
     many_attempts_run_concurrently(siw(0));
 }
 
-/// A dropped attempt leaves no object in any phase, and the peer is notified.
+/// Checks that a dropped attempt leaves no object in any phase, and the peer is notified.
 fn attempt_may_be_dropped_in_every_phase(address: SocketAddr) {
     let before = objects_at(address);
     let listener = Listener::bind(address).expect("listen");
@@ -198,7 +198,10 @@ fn attempt_may_be_dropped_in_every_phase(address: SocketAddr) {
         drop(goes);
         // The other side may have established the connection before.
         if let Ok(connection) = finish(stays) {
-            assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the end");
+            assert!(
+                connection.recv_timeout(LONG).expect("receive").is_none(),
+                "the connection should have ended"
+            );
         }
     }
     drop(listener);
@@ -217,7 +220,7 @@ fn siw_attempt_may_be_dropped_in_every_phase() {
     attempt_may_be_dropped_in_every_phase(siw(0));
 }
 
-/// Each phase of an attempt ends at its own deadline, or at the total deadline.
+/// Checks that each phase of an attempt ends at its own deadline, or at the total deadline.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn every_phase_ends_at_deadline() {
@@ -256,7 +259,7 @@ fn every_phase_ends_at_deadline() {
     while late.deadline().is_some_and(|deadline| Instant::now() < deadline) {
         thread::sleep(short);
     }
-    let error = late.try_wait().expect_err("the deadline has passed");
+    let error = late.try_wait().expect_err("the deadline should have passed");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert_eq!(error.operation(), ANSWER, "{error}");
     assert_eq!(error.hint(), Some("raise `total_timeout`"), "{error}");
@@ -274,7 +277,7 @@ fn every_phase_ends_at_deadline() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// The earlier of the deadline of a phase and the total deadline applies.
+/// Checks that the earlier of the deadline of a phase and the total deadline applies.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn earlier_deadline_applies() {
@@ -287,7 +290,7 @@ fn earlier_deadline_applies() {
         .total_timeout(minutes(40));
     for (phase, least, most) in [(ADDRESS, 9, 10), (ROUTE, 19, 20), (ANSWER, 39, 40)] {
         let connecting = waiting_for(&connector, &listener, phase);
-        let deadline = connecting.deadline().expect("there is one");
+        let deadline = connecting.deadline().expect("the object should exist");
         let now = Instant::now();
         assert!(deadline > now + minutes(least) && deadline <= now + minutes(most), "{phase}");
     }
@@ -298,10 +301,10 @@ fn answered(address: SocketAddr, answer: impl FnOnce(Incoming)) -> Error {
     let listener = Listener::bind(address).expect("listen");
     let connecting = waiting_for(&Connector::new(), &listener, ANSWER);
     answer(listener.accept_timeout(LONG).expect("a request"));
-    finish(connecting).expect_err("no connection")
+    finish(connecting).expect_err("the attempt should fail")
 }
 
-/// The peer rejects the request, drops it, or drops its listener.
+/// Checks attempts whose peer rejects the request, drops the request, or drops its listener.
 fn attempt_fails_when_peer_leaves(address: SocketAddr) {
     let before = objects_at(address);
     let reason = RejectReason::CONSUMER_DEFINED;

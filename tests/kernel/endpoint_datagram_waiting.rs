@@ -17,7 +17,7 @@ use crate::endpoint_datagrams::{
 };
 use crate::fixtures::{LONG, announce, asleep, assert_invalid, channel, ids, roce};
 
-/// Datagrams wake an event loop while another thread waits for an answer.
+/// Checks that datagrams wake an event loop while another thread waits for an answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn loop_wakes_beside_blocked_resolve() {
@@ -28,7 +28,7 @@ fn loop_wakes_beside_blocked_resolve() {
     let silent = udp(&theirs);
     silent.bind(roce(0)).expect("bind");
     silent.listen(0).expect("listen");
-    let address = silent.local_addr().expect("query").expect("a bound id has an address");
+    let address = silent.local_addr().expect("query").expect("a bound id should have an address");
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let blocked = scope.spawn(|| {
@@ -56,7 +56,7 @@ fn loop_wakes_beside_blocked_resolve() {
     });
 }
 
-/// Three threads send, each by another call, and two threads receive until the socket ends.
+/// Sends in three threads, each by another call, and receives in two until the socket ends.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn many_threads_share_one_socket() {
@@ -116,7 +116,7 @@ fn many_threads_share_one_socket() {
     assert!(received.into_iter().eq(0..3 * EACH), "each number should arrive once");
 }
 
-/// The descriptor of a socket is readable whenever a call can make progress.
+/// Checks that the descriptor of a socket is readable whenever a call can make progress.
 ///
 /// One thread uses both sockets, and sleeps if no call can make progress.
 #[test]
@@ -178,7 +178,7 @@ fn descriptor_reports_progress() {
     }
 }
 
-/// An answer that another call has read makes the descriptor readable.
+/// Checks that an answer that another call has read makes the descriptor readable.
 ///
 /// This holds even after another resolution has returned its own answer.
 #[test]
@@ -206,7 +206,7 @@ fn descriptor_reports_each_of_several_answers() {
     assert_invalid(&error, &["remote operation", "returned already"]);
 }
 
-/// After a resolution is dropped, its answer does not make the descriptor readable.
+/// Checks that after a resolution is dropped, its answer does not make the descriptor readable.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn dropped_resolution_is_canceled() {
@@ -245,7 +245,7 @@ fn dropped_resolution_is_canceled() {
     assert_eq!(found(&client, &server).qp_num(), server.qp_num());
 }
 
-/// A flood of requests does not delay calls that do not wait.
+/// Checks that a flood of requests does not delay calls that do not wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn request_flood_is_answered_in_batches() {
@@ -274,7 +274,7 @@ fn request_flood_is_answered_in_batches() {
     }
 }
 
-/// A thread that is blocked in a call returns when another thread ends the socket.
+/// Checks that a thread that is blocked in a call returns when another thread ends the socket.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn abort_wakes_blocked_calls() {

@@ -150,23 +150,26 @@ fn impossible_sockets_are_refused_as_on_siw() {
         DatagramSocket::bind(address, config)
     }
     let default = DatagramConfig::default();
-    let error = bind(siw(0), &default).expect_err("iWARP has no datagrams");
+    let error = bind(siw(0), &default).expect_err("iWARP should have no datagrams");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     for nowhere in [(Ipv4Addr::UNSPECIFIED, 0).into(), (Ipv6Addr::UNSPECIFIED, 0).into()] {
-        let error = bind(nowhere, &default).expect_err("on no device");
+        let error = bind(nowhere, &default).expect_err("the address should be on no device");
         assert_invalid(&error, &["bind a datagram socket to", "the address of one device"]);
     }
     for config in [default.clone().send_buffers(0), default.clone().receive_buffers(0)] {
-        assert_invalid(&bind(roce(0), &config).expect_err("no buffers"), &["buffers is 0"]);
+        assert_invalid(
+            &bind(roce(0), &config).expect_err("a socket without buffers should be refused"),
+            &["buffers is 0"],
+        );
     }
     let error = bind(([10, 0, 0, 99], 0).into(), &default).expect_err("address should be unused");
     assert_eq!(error.errno(), libc::EADDRNOTAVAIL, "{error}");
     let first = socket(roce(0));
-    let error = bind(address(&first), &default).expect_err("taken");
+    let error = bind(address(&first), &default).expect_err("the port should be taken");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
     let other = default.send_buffers(u32::MAX);
     let before = objects();
-    bind(roce(0), &other).expect_err("more than the device has");
+    bind(roce(0), &other).expect_err("more buffers than the device supports should be refused");
     assert_eq!(objects(), before);
 }
 
@@ -184,7 +187,7 @@ fn unresolvable_peers_are_reported() {
     let error = socket
         .start_resolve_peer(roce_v6(7199))
         .and_then(|resolution| resolution.wait_timeout(LONG))
-        .expect_err("of another family");
+        .expect_err("an address of another family should be refused");
     assert_invalid(&error, &["resolve", "of another family"]);
     // A socket without calls sends no answer. After a timeout, the caller can repeat the request.
     let silent = self::socket(roce(0));
@@ -192,7 +195,7 @@ fn unresolvable_peers_are_reported() {
     let error = socket
         .start_resolve_peer(address(&silent))
         .and_then(|resolution| resolution.wait_timeout(timeout))
-        .expect_err("the peer does not answer");
+        .expect_err("the peer should not answer");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert!(now(silent.try_recv_from()).is_none());
     let peer = found(&socket, &silent);
@@ -210,12 +213,15 @@ fn oversized_and_foreign_buffers_are_refused() {
     let peer = found(&one, &other);
     let mut buffer = one.try_acquire_buffer().expect("a buffer");
     assert_eq!((one.mtu(), buffer.capacity(), buffer.len()), (1024, 1024, 1024));
-    let error = buffer.set_len(1025).expect_err("too long");
+    let error = buffer.set_len(1025).expect_err("the length should exceed the buffer");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     let foreign = filled(&other, b"x");
-    let error = one.post_send_to(foreign, &peer).expect_err("a buffer of the other");
+    let error =
+        one.post_send_to(foreign, &peer).expect_err("a buffer of another socket should be refused");
     assert_invalid(&error, &["send on", "buffer"]);
-    let error = other.post_send_to(filled(&other, b"x"), &peer).expect_err("a peer of the other");
+    let error = other
+        .post_send_to(filled(&other, b"x"), &peer)
+        .expect_err("a peer of another socket should be refused");
     assert_invalid(&error, &["send on", "of another socket"]);
     // Exactly the buffers of the socket are free again.
     let second = one.try_acquire_buffer().expect("a buffer");
@@ -250,7 +256,9 @@ fn datagram_without_receive_buffer_is_lost() {
         assert_eq!(*message, [number]);
         message
     });
-    let error = server.recv_from_timeout(Duration::from_millis(20)).expect_err("lost");
+    let error = server
+        .recv_from_timeout(Duration::from_millis(20))
+        .expect_err("the datagram should be lost");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     assert_eq!((&*both[0], &*both[1]), (&[0][..], &[1][..]), "held messages should not change");
     drop(both);
@@ -258,7 +266,7 @@ fn datagram_without_receive_buffer_is_lost() {
     receives(&server, &[9]);
 }
 
-/// Two sockets, and two peers of the first socket: the second socket, and an address that has been removed.
+/// Two sockets, and two peers of the first: the second socket and a removed address.
 pub(crate) struct Nowhere {
     pub(crate) client: DatagramSocket,
     pub(crate) server: DatagramSocket,
@@ -306,7 +314,7 @@ pub(crate) fn with_nowhere() -> Nowhere {
     Nowhere { client, server, back, nowhere }
 }
 
-/// A send that fails locally fails the sends posted with it, and no others.
+/// Checks that a send that fails locally fails the sends posted with it, and no others.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_send_leaves_socket_usable() {
@@ -344,7 +352,9 @@ fn failed_send_leaves_socket_usable() {
     }
 }
 
-/// An answer to a remembered sender creates no object, even if other senders have sent since.
+/// Checks that an answer to a remembered sender creates no object.
+///
+/// This holds even if other senders have sent since.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagrams_allocate_nothing() {
@@ -387,10 +397,10 @@ fn sender_cache_keeps_configured_count() {
         );
         let mut sender = None;
         let made = allocations(|| sender = Some(receives(&server, b"x")));
-        (sender.expect("the datagram has a sender"), made)
+        (sender.expect("the datagram should have a sender"), made)
     };
     exchange(0);
-    assert_eq!(exchange(0).1, 0, "the first is remembered");
+    assert_eq!(exchange(0).1, 0, "the first sender should be remembered");
     exchange(1);
     let (kept, made) = exchange(0);
     assert_eq!(made, 0, "two senders should be remembered");
@@ -431,8 +441,7 @@ fn message_and_buffer_outlive_socket() {
     assert_eq!(objects(), before);
 }
 
-/// Sockets, peers, buffers and messages may be dropped in any order and by several threads, while calls are in
-/// progress.
+/// Drops sockets, peers, buffers and messages in any order, by several threads, during calls.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn socket_may_be_dropped_at_any_time() {
@@ -511,7 +520,7 @@ fn forked_child_cannot_use_socket() {
         client.abort();
         drop((client, server, peer));
     });
-    let (client, server, group, ..) = all.expect("only the child's are gone");
+    let (client, server, group, ..) = all.expect("the parent's objects should still exist");
     client.post_send_to(buffer, &peer).expect("post");
     receives(&server, b"the parent's");
     group.check_membership().expect("socket should be in the group");
@@ -536,7 +545,7 @@ fn device_removal_ends_socket() {
     let deletion = thread::scope(|scope| {
         let receiver = scope.spawn(|| {
             announce(&tx);
-            server.recv_from_timeout(LONG).expect_err("the device goes")
+            server.recv_from_timeout(LONG).expect_err("the device should be removed")
         });
         asleep(rx.recv().expect("the thread should begin"));
         let deletion = own.delete();
@@ -557,7 +566,7 @@ fn device_removal_ends_socket() {
         assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
     }
     // The driver of the card ends the contexts, so the deletion may be over.
-    assert!(is_card() || deletion.waits(), "the sockets have it open");
+    assert!(is_card() || deletion.waits(), "the deletion should wait for the sockets");
     drop(group);
     drop((client, server, peer));
     deletion.finish();

@@ -24,7 +24,7 @@ use crate::netdev::{Sysctl, run};
 /// A short interval between probes.
 const EVERY: Duration = Duration::from_millis(1);
 
-/// A connection with keep-alive detects the failure of its idle peer.
+/// Checks that a connection with keep-alive detects the failure of its idle peer.
 ///
 /// A blocking call and an event loop detect it.
 #[test]
@@ -41,7 +41,7 @@ fn death_of_idle_peer_is_detected() {
             announce(&tx);
             waits.recv_timeout(LONG).expect_err("no peer should be there")
         });
-        asleep(rx.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread should begin"));
         for peer in [&first, &second, &third] {
             bring(peer.io.qp(), QpState::IB_QPS_RESET);
         }
@@ -59,7 +59,7 @@ fn death_of_idle_peer_is_detected() {
     );
     // No message was lost.
     for ended in [&waits, &loops] {
-        ended.flush().expect("nothing was posted");
+        ended.flush().expect("a flush of no posts should succeed");
         ended.close(LONG).expect("close");
     }
     drop((waits, loops, without, first, second, third));
@@ -87,7 +87,7 @@ impl Drop for Cut {
     }
 }
 
-/// TCP reports the silence of a peer only if it has data to send.
+/// Checks that TCP reports the silence of a peer only if it has data to send.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_silence_of_idle_peer_is_detected() {
@@ -96,7 +96,7 @@ fn siw_silence_of_idle_peer_is_detected() {
     let unwatched = pair(siw(0), &ConnectionConfig::default());
     let cut = Cut::new();
     let end = watched[0].recv_timeout(LONG).expect("the connection should end without an error");
-    assert!(end.is_none(), "as if the peer had ended it");
+    assert!(end.is_none(), "the end should look like an end by the peer");
     drop(cut);
     // TCP sends again before it gives up.
     unwatched[0].post_send(filled(&unwatched[0], b"still there")).expect("post");
@@ -126,8 +126,8 @@ fn probes_use_no_message_buffers(address: SocketAddr, has_looked: impl Fn()) {
     });
     for round in 0..100_u8 {
         let kept = filled(client, &[round; 4096]);
-        assert!(now(client.try_acquire_buffer()).is_none(), "there is one");
-        client.post_send(kept).expect("there is room for it");
+        assert!(now(client.try_acquire_buffer()).is_none(), "only one buffer should exist");
+        client.post_send(kept).expect("the queue should have room");
         receives(server, &[round; 4096]);
         let back = filled(server, &[round]);
         drop(server.start_send(back).and_then(|send| send.wait_timeout(LONG)).expect("send"));
@@ -136,7 +136,10 @@ fn probes_use_no_message_buffers(address: SocketAddr, has_looked: impl Fn()) {
     }
     thread::scope(|scope| {
         scope.spawn(|| client.close(LONG).expect("close"));
-        assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+        assert!(
+            server.recv_timeout(LONG).expect("receive").is_none(),
+            "the connection should have ended"
+        );
     });
     drop(both);
     assert_eq!(objects_at(address), before);
@@ -166,7 +169,10 @@ fn probes_stop_with_connection(address: SocketAddr) {
     let [client, server] = pair(address, &config);
     assert_eq!(timers(), before + 2);
     drop(client);
-    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+    assert!(
+        server.recv_timeout(LONG).expect("receive").is_none(),
+        "the connection should have ended"
+    );
     assert_eq!(timers(), before);
 }
 
@@ -190,7 +196,7 @@ fn interval_bounds_are_checked() {
         Connector::new().config(config).start_connect(roce(7198)).map(drop)
     };
     assert_invalid(
-        &with(Duration::ZERO).expect_err("all the time"),
+        &with(Duration::ZERO).expect_err("an interval of zero should be refused"),
         &["the keep-alive interval is 0"],
     );
     let for_ever = ConnectionConfig::new().keep_alive_interval(Some(Duration::MAX));
@@ -203,22 +209,24 @@ fn interval_bounds_are_checked() {
 ///
 /// After a test of tasks on smol, one of them belongs to its reactor.
 fn timers() -> usize {
-    let links =
-        fs::read_dir("/proc/self/fd").expect("the descriptors").map(|fd| fd.expect("one").path());
+    let links = fs::read_dir("/proc/self/fd")
+        .expect("the descriptors")
+        .map(|fd| fd.expect("the item should exist").path());
     links
         .filter(|link| fs::read_link(link).is_ok_and(|to| to.ends_with("anon_inode:[timerfd]")))
         .count()
 }
 
-/// On iWARP the kernel of a server may leave the first message unread until more data arrives. The client probes until
-/// the first message of the peer.
+/// Checks that an iWARP client probes until the first message of the peer.
+///
+/// The kernel of a server may leave the first message unread until more data arrives.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_client_probes_until_first_message() {
     let before = timers();
     for speaks in [true, false] {
         let [client, server] = pair(siw(0), &ConnectionConfig::default());
-        assert_eq!(timers(), before + 1, "the client's");
+        assert_eq!(timers(), before + 1, "only the client should have a timer");
         // The descriptor reports the timer for any operation.
         assert!(is_readable(&client, PollTimeout::NONE));
         assert!(now(client.try_recv()).is_none());
@@ -235,7 +243,7 @@ fn siw_client_probes_until_first_message() {
             }
         }
         assert_eq!(timers(), before);
-        client.flush().expect("nothing failed");
+        client.flush().expect("no send should fail");
         client.close(LONG).expect("close");
     }
 }

@@ -59,14 +59,14 @@ fn connected(address: SocketAddr, count: usize, buffers: u32) -> [Made; 2] {
     };
     let each = |(connections, bytes): (Vec<Connection>, isize)| {
         let sent: usize = connections.iter().map(|each| each.private_data().len()).sum();
-        let number = |count| isize::try_from(count).expect("the count fits");
+        let number = |count| isize::try_from(count).expect("the count should fit");
         let bytes = (bytes - number(sent)) / number(connections.len());
         (connections, bytes)
     };
     thread::scope(|scope| {
         let clients = scope.spawn(|| kept(connect));
         let servers = kept(accept);
-        [clients.join().expect("the clients live"), servers].map(each)
+        [clients.join().expect("the clients should connect"), servers].map(each)
     })
 }
 
@@ -87,9 +87,10 @@ fn idle_connection_uses_little_memory(address: SocketAddr) {
         let buffer = (many - few) / 64;
         let own = few - 2 * buffer;
         // A task also has a registration with its runtime.
-        let watched = |each| Task::from_blocking(each).expect("the runtime watches it");
+        let watched =
+            |each| Task::from_blocking(each).expect("the runtime should watch the object");
         let (tasks, more) = kept(|| connections.into_iter().map(watched).collect::<Vec<_>>());
-        let of_tasks = own + more / isize::try_from(tasks.len()).expect("the count fits");
+        let of_tasks = own + more / isize::try_from(tasks.len()).expect("the count should fit");
         let text = format!(
             "{own} bytes of the heap for a connection, {buffer} for a buffer, {of_tasks} of tasks"
         );
@@ -127,7 +128,7 @@ fn message_path_allocates_nothing(address: SocketAddr) {
         client.flush_timeout(LONG).expect("flush");
         let received = eventually(&server, || server.try_recv()).expect("a message");
         assert_eq!(*received, *b"there");
-        assert!(now(server.try_recv()).is_none(), "there is one alone");
+        assert!(now(server.try_recv()).is_none(), "only one message should arrive");
         let buffer = eventually(&client, || client.try_acquire_buffer());
         let buffer = client
             .start_write(sized(buffer), &remote, 0)

@@ -65,12 +65,12 @@ fn siw_messages_go_both_ways() {
 
 /// Returns the number of reads from descriptors by this thread.
 fn reads() -> u32 {
-    let counts = fs::read_to_string("/proc/thread-self/io").expect("the kernel counts");
+    let counts = fs::read_to_string("/proc/thread-self/io").expect("read the kernel's counter");
     let count = counts.lines().find_map(|line| line.strip_prefix("syscr: "));
-    count.expect("the reads").parse().expect("a number")
+    count.expect("the file should count reads").parse().expect("a number")
 }
 
-/// Each message that wakes a thread raises an event.
+/// Checks that each message that wakes a thread raises an event.
 ///
 /// The thread reads these events in batches, and leaves none in the kernel.
 fn completion_events_are_read_in_batches(address: SocketAddr) {
@@ -108,7 +108,7 @@ fn siw_completion_events_are_read_in_batches() {
     completion_events_are_read_in_batches(siw(0));
 }
 
-/// The receiver answers each window of a stream.
+/// Sends a stream whose receiver answers each window.
 ///
 /// On iWARP a message without a receive buffer ends the connection.
 fn stream_arrives_in_order(address: SocketAddr) {
@@ -156,7 +156,7 @@ fn siw_stream_arrives_in_order() {
     stream_arrives_in_order(siw(0));
 }
 
-/// Three threads send, each by another function, and two threads receive until the connection ends.
+/// Sends in three threads, each by another function, and receives in two until the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn many_threads_share_one_connection() {
@@ -178,7 +178,9 @@ fn many_threads_share_one_connection() {
             scope.spawn(|| {
                 let mut numbers = Vec::new();
                 while let Some(message) = server.recv_timeout(LONG).expect("receive") {
-                    numbers.push(u32::from_ne_bytes(message[..].try_into().expect("4 bytes")));
+                    numbers.push(u32::from_ne_bytes(
+                        message[..].try_into().expect("the slice should have 4 bytes"),
+                    ));
                 }
                 numbers
             })
@@ -197,7 +199,7 @@ fn many_threads_share_one_connection() {
         receivers.map(|receiver| receiver.join().expect("receiver should not panic")).concat()
     });
     received.sort_unstable();
-    assert!(received.into_iter().eq(0..3 * EACH), "each number once");
+    assert!(received.into_iter().eq(0..3 * EACH), "each number should arrive once");
 }
 
 #[track_caller]
@@ -252,7 +254,7 @@ fn acquire_waits_for_free_buffer() {
                     drop(client.acquire_buffer_timeout(LONG).expect("a buffer"));
                 })
             });
-            (0..2).for_each(|_| asleep(rx.recv().expect("a thread begins")));
+            (0..2).for_each(|_| asleep(rx.recv().expect("a thread should begin")));
             comes_back();
             waiting
                 .into_iter()
@@ -264,10 +266,14 @@ fn acquire_waits_for_free_buffer() {
     let other = client.acquire_buffer_timeout(LONG).expect("the buffer should return");
     sent.set_len(3).expect("the length should fit");
     let mut sent = Some(sent);
-    two_wait_for(&mut || client.post_send(sent.take().expect("once")).expect("post"));
+    two_wait_for(&mut || {
+        client.post_send(sent.take().expect("the buffer should be posted once")).expect("post")
+    });
     drop(other);
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
-    drop([(); 2].map(|()| client.acquire_buffer_timeout(LONG).expect("both are back")));
+    drop(
+        [(); 2].map(|()| client.acquire_buffer_timeout(LONG).expect("both buffers should be free")),
+    );
 }
 
 #[test]
@@ -275,19 +281,25 @@ fn acquire_waits_for_free_buffer() {
 fn oversized_and_foreign_buffers_are_refused() {
     let [client, server] = pair(roce(0), &ConnectionConfig::new().send_buffer_size(100));
     let mut buffer = client.acquire_buffer().expect("a buffer");
-    let error = buffer.copy_from(&[1; 101]).expect_err("the buffer has room for less");
+    let error = buffer.copy_from(&[1; 101]).expect_err("the length should exceed the buffer");
     assert_invalid(&error, &["101 bytes", "room for 100"]);
     assert_eq!(error.errno(), libc::EMSGSIZE);
-    assert_invalid(&buffer.set_len(101).expect_err("the buffer has room for less"), &["100"]);
-    assert_eq!(buffer.len(), 100, "as before");
-    assert_invalid(&server.post_send(buffer).expect_err("another's"), &["another connection"]);
+    assert_invalid(
+        &buffer.set_len(101).expect_err("the length should exceed the buffer"),
+        &["100"],
+    );
+    assert_eq!(buffer.len(), 100, "the length should not change");
+    assert_invalid(
+        &server.post_send(buffer).expect_err("a buffer of another connection should be refused"),
+        &["another connection"],
+    );
     assert_eq!(
         client.acquire_buffer().expect("the buffer should return to its connection").capacity(),
         100
     );
 }
 
-/// One side sends short messages and receives long ones, and the other side does the reverse.
+/// Exchanges short messages in one direction and long ones in the other.
 fn sizes_differ_by_direction(address: SocketAddr) {
     // The buffer of keep-alive writes follows the other buffers.
     for keep_alive in [None, Some(Duration::from_millis(1))] {
@@ -300,7 +312,9 @@ fn sizes_differ_by_direction(address: SocketAddr) {
             let buffer = connection.acquire_buffer_timeout(LONG).expect("a buffer");
             assert_eq!((buffer.len(), buffer.capacity()), (size, size));
             drop(buffer);
-            let error = connection.post_bytes(&vec![0; size + 1]).expect_err("too long");
+            let error = connection
+                .post_bytes(&vec![0; size + 1])
+                .expect_err("the message should be too long");
             assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
         }
         // Each buffer of both sides is used several times.
@@ -325,7 +339,7 @@ fn siw_sizes_differ_by_direction() {
     sizes_differ_by_direction(siw(0));
 }
 
-/// A message that is longer than the receiver's buffers ends the connection.
+/// Checks that a message that is longer than the receiver's buffers ends the connection.
 ///
 /// Each side selects the size of its own buffers.
 fn oversized_message_ends_connection(address: SocketAddr) {
@@ -343,7 +357,7 @@ fn oversized_message_ends_connection(address: SocketAddr) {
     let error = server.recv_timeout(LONG).expect_err("the message should be too long");
     assert_eq!(*error.kind(), ErrorKind::WorkRequestFailed(WcStatus::IB_WC_LOC_LEN_ERR), "{error}");
     assert_eq!(error.errno(), libc::EMSGSIZE);
-    server.acquire_buffer().expect_err("the connection has ended");
+    server.acquire_buffer().expect_err("the connection should have ended");
     server.abort();
     // On iWARP a send completes when TCP has accepted the message, and the peer reports the fault only by ending the
     // connection.
@@ -426,7 +440,7 @@ fn buffers_outlive_connection(address: SocketAddr) {
     }
     drop((client, server));
     let regions = |objects: &rdmacm::device::ResourceCounts| {
-        objects.count("mr").expect("regions are counted")
+        objects.count("mr").expect("the device should count regions")
     };
     let left = objects_at(address);
     assert_eq!(regions(&left), regions(&before) + 1);
@@ -501,7 +515,7 @@ fn forked_child_cannot_use_connection() {
         client.abort();
         drop((dropped, client, server));
     });
-    let (client, server, buffers) = all.expect("only the child's are gone");
+    let (client, server, buffers) = all.expect("the parent's objects should still exist");
     client.post_send(buffer).expect("post");
     receives(&server, b"the parent's");
     drop(buffers);

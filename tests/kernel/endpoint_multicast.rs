@@ -33,7 +33,7 @@ fn start_join(socket: &DatagramSocket, number: u8) -> RemoteOperation<MulticastG
 
 #[track_caller]
 fn receives_nothing(socket: &DatagramSocket) {
-    let error = socket.try_recv_from().expect_err("nothing");
+    let error = socket.try_recv_from().expect_err("no datagram should arrive");
     assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
 }
 
@@ -96,7 +96,7 @@ fn datagrams_reach_full_members() {
     receives_nothing(&first);
     // A group handle may outlive its socket.
     drop((first, second, sender, stranger));
-    seconds.check_membership().expect("a member of the group");
+    seconds.check_membership().expect("the socket should be in the group");
     senders.leave().expect("leaving after the end of the socket should succeed");
     drop((seconds, one, directly));
     assert_eq!(objects(), before);
@@ -110,7 +110,7 @@ fn impossible_joins_are_refused() {
     for membership in [Membership::Full, Membership::SendOnly] {
         let again = member
             .start_join_multicast(group(2), membership)
-            .expect_err("socket is in the group already");
+            .expect_err("socket should be in the group already");
         assert_invalid(&again, &["join the multicast group 239.1.3.2:0", "is in the group"]);
         assert_eq!(again.errno(), libc::EADDRINUSE);
     }
@@ -153,12 +153,12 @@ fn late_join_failure_is_error() {
         let error = member
             .start_join_multicast(group(3), Membership::Full)
             .and_then(|join| join.wait_timeout(LONG))
-            .expect_err("no address");
+            .expect_err("the join should fail without the address");
         assert!(error.to_string().contains("RDMA_CM_EVENT_MULTICAST_ERROR"), "{error}");
     }
 }
 
-/// A group is joined without waiting, and left when the operation is dropped.
+/// Checks that a group is joined without waiting, and left when the operation is dropped.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn join_needs_no_blocking_call() {
@@ -185,7 +185,7 @@ fn join_needs_no_blocking_call() {
             1 => {
                 let other = member.start_join_multicast(group(number), Membership::SendOnly);
                 assert_eq!(
-                    other.expect_err("socket joins the group already").errno(),
+                    other.expect_err("socket should be joining the group already").errno(),
                     libc::EADDRINUSE
                 );
                 drop(started);
@@ -203,7 +203,7 @@ fn join_needs_no_blocking_call() {
     receives(&member, b"still there");
 }
 
-/// Several threads join, leave, send and receive on one socket.
+/// Joins, leaves, sends and receives in several threads on one socket.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn threads_join_and_leave_concurrently() {

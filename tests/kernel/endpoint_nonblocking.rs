@@ -54,15 +54,17 @@ pub(crate) fn eventually<T>(connection: &Connection, mut attempt: impl FnMut() -
 ///
 /// Late kernel events may make the descriptor readable a few times.
 #[track_caller]
-pub(crate) fn settles(connection: &Connection, mut in_vain: impl FnMut()) {
+pub(crate) fn settles(connection: &Connection, mut attempt: impl FnMut()) {
     let settled = (0..10).any(|_| {
-        in_vain();
+        attempt();
         !is_readable(connection, PollTimeout::ZERO)
     });
     assert!(settled, "the descriptor should not stay readable");
 }
 
-/// After the end of the connection, a call that does not wait reads the late event, so the descriptor is not readable.
+/// Checks that a call that does not wait reads the late event after the end.
+///
+/// The descriptor is then not readable.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn try_call_after_end_silences_descriptor() {
@@ -71,7 +73,12 @@ fn try_call_after_end_silences_descriptor() {
     client.post_send(filled(&client, &[7; 100])).expect("post");
     let error = client.flush_timeout(LONG).expect_err("the message should be too long");
     assert!(matches!(error.kind(), ErrorKind::WorkRequestFailed(_)), "{error}");
-    let has_ended = || assert_eq!(client.try_recv().expect_err("the end").kind(), error.kind());
+    let has_ended = || {
+        assert_eq!(
+            client.try_recv().expect_err("the connection should have ended").kind(),
+            error.kind()
+        )
+    };
     settles(&client, has_ended);
     server.abort();
     becomes_readable(&client);
@@ -91,11 +98,14 @@ fn descriptor_reports_progress(address: SocketAddr) {
     // A message makes the descriptor readable, even if another call has polled its completion.
     client.post_send(filled(&client, b"second")).expect("post");
     becomes_readable(&server);
-    server.try_flush().expect("nothing was posted");
+    server.try_flush().expect("a flush of no posts should succeed");
     let buffer = server.try_acquire_buffer().expect("a buffer");
     assert!(now(server.try_acquire_buffer()).is_none(), "no second buffer should be free");
     becomes_readable(&server);
-    assert_eq!(*now(server.try_recv()).expect("a message").expect("no end"), *b"second");
+    assert_eq!(
+        *now(server.try_recv()).expect("a message").expect("the connection should not have ended"),
+        *b"second"
+    );
     assert!(now(server.try_recv()).is_none());
     assert!(!is_readable(&server, PollTimeout::ZERO), "no call should be able to make progress");
 
@@ -116,7 +126,10 @@ fn descriptor_reports_progress(address: SocketAddr) {
             eventually(&client, || client.try_close());
         });
         assert_eq!(*eventually(&server, || server.try_recv()).expect("a message"), *b"last");
-        assert!(eventually(&server, || server.try_recv()).is_none(), "the end");
+        assert!(
+            eventually(&server, || server.try_recv()).is_none(),
+            "the connection should have ended"
+        );
     });
 }
 
@@ -132,7 +145,7 @@ fn siw_descriptor_reports_progress() {
     descriptor_reports_progress(siw(0));
 }
 
-/// The descriptor reports an awaited event that another call has read.
+/// Checks that the descriptor reports an awaited event that another call has read.
 ///
 /// The other call has read the channel and polled some of the completions.
 #[test]
@@ -157,7 +170,7 @@ fn descriptor_reports_events_read_by_other_call() {
     eventually(&client, || client.try_flush());
 }
 
-/// A caller that from now on only sends gets events of sends.
+/// Checks that a caller that from now on only sends gets events of sends.
 ///
 /// The caller gets no repeated events for messages that may arrive.
 #[test]
@@ -186,7 +199,7 @@ fn descriptor_ignores_unwanted_messages() {
     receives(&server, b"still wanted");
 }
 
-/// A blocked thread wakes in time, although another thread polls without success before.
+/// Checks that a blocked thread wakes in time, although another thread polls without success before.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn blocked_call_wakes_despite_try_calls() {
@@ -195,7 +208,7 @@ fn blocked_call_wakes_despite_try_calls() {
     let (wakes, woken) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..200 {
-            let only = client.acquire_buffer_timeout(LONG).expect("the only one");
+            let only = client.acquire_buffer_timeout(LONG).expect("the only buffer should be free");
             let sleeper = scope.spawn(|| {
                 announce(&tx);
                 drop(client.acquire_buffer().expect("a buffer should be free"));
@@ -207,14 +220,14 @@ fn blocked_call_wakes_despite_try_calls() {
             if woken.recv_timeout(LONG).is_err() {
                 // This abort ends the blocked call, so that the test ends.
                 client.abort();
-                panic!("the blocked call does not return");
+                panic!("the blocked call should return");
             }
             sleeper.join().expect("thread should not panic");
         }
     });
 }
 
-/// An event loop wakes while another thread is blocked.
+/// Checks that an event loop wakes while another thread is blocked.
 ///
 /// The thread waits for one direction, and the completions of the other direction wake the loop.
 fn loop_wakes_beside_blocked_call(address: SocketAddr) {
@@ -238,7 +251,7 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
             let message = eventually(&client, || client.try_recv()).expect("a message");
             assert_eq!(*message, [round]);
         }
-        assert!(!blocked.is_finished(), "no buffer is free");
+        assert!(!blocked.is_finished(), "no buffer should be free");
         drop(only);
         blocked.join().expect("thread should not panic").expect("a buffer");
     });
@@ -255,7 +268,7 @@ fn loop_wakes_beside_blocked_call(address: SocketAddr) {
             eventually(&client, || client.try_flush());
             receives(&server, &[round]);
         }
-        assert!(!blocked.is_finished(), "no message has come");
+        assert!(!blocked.is_finished(), "no message should have arrived");
         server.post_bytes(b"last").expect("post");
         let message = blocked.join().expect("thread should not panic").expect("receive");
         assert_eq!(*message.expect("a message"), *b"last");
@@ -320,7 +333,7 @@ impl Echo {
     }
 }
 
-/// One thread serves many connections, which begin and end meanwhile.
+/// Serves many connections, which begin and end meanwhile, in one thread.
 fn one_thread_serves_many_connections(address: SocketAddr) {
     const CLIENTS: usize = 10;
     let listener = Listener::bind(address).expect("listen");
@@ -358,12 +371,13 @@ fn one_thread_serves_many_connections(address: SocketAddr) {
                         let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG);
                         let connection = accepted.expect("accept");
                         let number = usize::from(connection.private_data()[0]);
-                        tx[number].send(()).expect("the client waits");
+                        tx[number].send(()).expect("the client should wait");
                         echoes.push(None);
                         let data = u64::try_from(echoes.len()).expect("the value should fit");
                         epoll.add(&connection, readable(data)).expect("add");
                         let unanswered = VecDeque::new();
-                        *echoes.last_mut().expect("one") = Some(Echo { connection, unanswered });
+                        *echoes.last_mut().expect("the item should exist") =
+                            Some(Echo { connection, unanswered });
                     }
                     continue;
                 };
@@ -389,7 +403,7 @@ fn siw_one_thread_serves_many_connections() {
     one_thread_serves_many_connections(siw(0));
 }
 
-/// A call whose deadline has passed loses no later message.
+/// Checks that a call whose deadline has passed loses no later message.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn elapsed_deadlines_lose_nothing() {

@@ -35,19 +35,22 @@ fn post(connection: &Connection, numbers: impl IntoIterator<Item = u32>) {
 #[track_caller]
 fn next(connection: &Connection) -> Option<(u32, Message)> {
     let message = connection.recv_timeout(LONG).expect("receive")?;
-    Some((u32::from_ne_bytes(message[..].try_into().expect("4 bytes")), message))
+    Some((
+        u32::from_ne_bytes(message[..].try_into().expect("the slice should have 4 bytes")),
+        message,
+    ))
 }
 
 #[track_caller]
 fn assert_overrun(connection: &Connection) {
-    let error = connection.recv_timeout(LONG).expect_err("messages are lost");
+    let error = connection.recv_timeout(LONG).expect_err("messages should be lost");
     assert_eq!(
         (error.kind(), error.errno()),
         (&ErrorKind::ReceiveOverrun, libc::ENOBUFS),
         "{error}"
     );
     assert!(error.to_string().contains("no buffer"), "{error}");
-    let error = connection.post_bytes(b"late").expect_err("the connection has ended");
+    let error = connection.post_bytes(b"late").expect_err("the connection should have ended");
     assert_eq!(*error.kind(), ErrorKind::ReceiveOverrun, "{error}");
 }
 
@@ -57,7 +60,7 @@ fn ends(sends: &Connection) {
     assert!(next(sends).is_none(), "sender should get no message");
 }
 
-/// The overrun is reported whenever the program receives.
+/// Checks that the overrun is reported whenever the program receives.
 ///
 /// The program receives before the overrun, in between, or only at the end.
 #[test]
@@ -76,11 +79,15 @@ fn siw_overrun_is_reported() {
             drop(message);
         }
         for number in before..all {
-            assert_eq!(next(&server).expect("a message").0, number, "all that had a buffer");
+            assert_eq!(
+                next(&server).expect("a message").0,
+                number,
+                "every message with a buffer should arrive"
+            );
         }
         assert_overrun(&server);
         assert_overrun(&server);
-        server.close(LONG).expect("nothing of this side is lost");
+        server.close(LONG).expect("no message of this side should be lost");
     }
 }
 
@@ -100,7 +107,7 @@ fn siw_overrun_is_reported_to_continuing_receiver() {
     assert_overrun(&server);
 }
 
-/// A peer may send as many messages as there are receive buffers, and then end the connection.
+/// Receives as many messages as there are receive buffers, from a peer that then disconnects.
 ///
 /// This side receives only afterwards.
 #[test]
@@ -118,7 +125,7 @@ fn siw_full_receive_queue_is_no_overrun() {
     }
 }
 
-/// The peer has as many messages in flight as there are buffers.
+/// Receives from a peer that has as many messages in flight as there are buffers.
 ///
 /// This side answers while it holds the messages, or after their buffers have returned. The peer ends the connection
 /// after the last answer, or without waiting for it.
@@ -161,7 +168,7 @@ fn siw_answered_messages_are_no_overrun() {
     }
 }
 
-/// A program may take all messages, then answer each and drop it.
+/// Takes all messages, then answers each and drops it.
 ///
 /// No message waits while receives are missing.
 #[test]
@@ -199,7 +206,7 @@ fn siw_batched_answers_are_no_overrun() {
     }
 }
 
-/// One thread receives. Other threads return the buffers of messages before they answer.
+/// Receives in one thread, and returns the buffers in other threads before they answer.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_exact_with_several_threads() {
@@ -239,7 +246,7 @@ fn siw_overrun_is_exact_with_several_threads() {
                     Ok(Some(message)) => {
                         assert_eq!(message[..], u32::to_ne_bytes(received));
                         received += 1;
-                        hand.send((received, message)).expect("the threads live");
+                        hand.send((received, message)).expect("the threads should receive");
                     }
                     Ok(None) => return (received, None),
                     Err(error) => return (received, Some(error)),
@@ -278,7 +285,7 @@ fn siw_overrun_is_exact_with_several_threads() {
         match peer {
             Peer::Waits => assert_eq!((received, kind), (ALL, None)),
             Peer::Races => match kind {
-                None => assert_eq!(received, ALL, "a loss looks like a good end"),
+                None => assert_eq!(received, ALL, "an end without an error should lose no message"),
                 Some(kind) => assert_eq!(*kind, ErrorKind::ReceiveOverrun),
             },
             Peer::Floods => {
@@ -288,7 +295,7 @@ fn siw_overrun_is_exact_with_several_threads() {
     }
 }
 
-/// An event loop gets the overrun, and the descriptor also reports the end.
+/// Checks that an event loop gets the overrun, and the descriptor also reports the end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_reported_to_event_loop() {
@@ -309,7 +316,7 @@ fn siw_overrun_is_reported_to_event_loop() {
     assert_eq!((received, error.kind()), (2 + RESERVE, &ErrorKind::ReceiveOverrun));
 }
 
-/// A task that holds all messages and waits for more gets the overrun.
+/// Checks that a task that holds all messages and waits for more gets the overrun.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_overrun_is_reported_to_task() {
@@ -331,7 +338,7 @@ fn siw_overrun_is_reported_to_task() {
         }
         assert!(
             in_time(client.recv()).await.expect("receive").is_none(),
-            "the sender gets no error"
+            "the sender should get no error"
         );
         let (received, error) = in_time(receiving).await.expect("task should not panic");
         assert_eq!((received, error.kind()), (4, &ErrorKind::ReceiveOverrun));

@@ -42,7 +42,7 @@ pub(crate) const CALLS: [Call; 10] = [
     ("recv", |connection, waits| {
         waits();
         let message = connection.recv_timeout(LONG)?;
-        assert!(message.is_none(), "the peer has sent no message");
+        assert!(message.is_none(), "the peer should have sent no message");
         Ok(())
     }),
     ("write", |connection, waits| {
@@ -120,7 +120,7 @@ fn from_every_call<'a>(
             connection.post_bytes(message).expect("post");
             let (tx, rx) = mpsc::channel();
             let waiter = scope.spawn(move || call(connection, &mut || announce(&tx)));
-            asleep(rx.recv().expect("the thread begins"));
+            asleep(rx.recv().expect("the thread should begin"));
             (name, waiter)
         });
         let waiters: Vec<_> = waiters.collect();
@@ -146,7 +146,7 @@ fn from_every_call_to_low_peers(goes: impl Fn(Vec<Side>) -> Vec<Side>, ends: &[E
 
 const SILENCE: ErrorKind = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
 
-/// The peer's queue pair is destroyed before this side gets the event.
+/// Destroys the peer's queue pair before this side gets the event.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn disconnect_by_peer_ends_every_call() {
@@ -157,7 +157,7 @@ fn disconnect_by_peer_ends_every_call() {
     from_every_call_to_low_peers(end, &[ErrorKind::Disconnected, SILENCE]);
 }
 
-/// The peer's queue pair has failed, and no event reports this.
+/// Checks that every call ends if the peer's queue pair has failed, which no event reports.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn silent_peer_ends_every_call() {
@@ -168,7 +168,7 @@ fn silent_peer_ends_every_call() {
     from_every_call_to_low_peers(die, &[SILENCE]);
 }
 
-/// The wire drops all packets until TCP gives up. The first messages exceed the buffers of TCP.
+/// Drops all packets until TCP gives up. The first messages exceed the buffers of TCP.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_cut_wire_ends_every_call() {
@@ -197,7 +197,7 @@ fn siw_cut_wire_ends_every_call() {
     assert_eq!(objects_at(siw(0)), before);
 }
 
-/// After all messages are sent, a close waits for the peer's answer. The end of the peer counts as an answer.
+/// Checks that the end of the peer counts as an answer for a close that waits.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_succeeds_when_peer_leaves_unanswered() {
@@ -208,13 +208,13 @@ fn close_succeeds_when_peer_leaves_unanswered() {
             announce(&tx);
             client.close(LONG)
         });
-        asleep(rx.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread should begin"));
         drop(server);
         closes.join().expect("thread should not panic").expect("no message should be lost");
     });
 }
 
-/// The last message arrives before the end, even if a thread that wakes late finds both.
+/// Checks that the last message arrives before the end, even if a thread that wakes late finds both.
 fn messages_precede_end(address: SocketAddr) {
     for round in 0..10 {
         let [client, server] = pair(address, &ConnectionConfig::default());
@@ -223,10 +223,13 @@ fn messages_precede_end(address: SocketAddr) {
             let receiver = scope.spawn(|| {
                 announce(&tx);
                 let message = server.recv_timeout(LONG).expect("receive");
-                assert_eq!(*message.expect("the message is first"), [round]);
-                assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+                assert_eq!(*message.expect("the message should precede the end"), [round]);
+                assert!(
+                    server.recv_timeout(LONG).expect("receive").is_none(),
+                    "the connection should have ended"
+                );
             });
-            asleep(rx.recv().expect("the thread begins"));
+            asleep(rx.recv().expect("the thread should begin"));
             client.post_send(filled(&client, &[round])).expect("post");
             client.close(LONG).expect("close");
             receiver.join().expect("receiver should not panic");

@@ -51,7 +51,7 @@ impl Group {
             assert!(count > 0, "no event within {LONG:?}");
             self.events.extend(events);
         }
-        self.events.pop_front().expect("an event is there")
+        self.events.pop_front().expect("an event should be pending")
     }
 
     #[track_caller]
@@ -234,7 +234,7 @@ pub(crate) fn bytes(seed: u64, longest: usize) -> Vec<u8> {
     (0..length).map(|_| rng.number().to_le_bytes()[0]).collect()
 }
 
-/// Each member echoes messages of all sizes, and no byte is lost or repeated.
+/// Checks that each member echoes messages of all sizes without loss or repetition.
 fn echoes_are_whole(address: SocketAddr) {
     const PEERS: u64 = 8;
     const MESSAGES: u64 = 200;
@@ -293,7 +293,7 @@ fn echoes_are_whole(address: SocketAddr) {
                 };
             }
         }
-        workers.into_iter().for_each(|worker| worker.join().expect("all is as it was sent"));
+        workers.into_iter().for_each(|worker| worker.join().expect("worker should not panic"));
     });
 }
 
@@ -309,7 +309,7 @@ fn siw_echoes_are_whole() {
     echoes_are_whole(siw(0));
 }
 
-/// A call without a free send slot or buffer gets one event when the caller can try again.
+/// Checks that a call without a send slot or buffer gets one event when it can succeed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn writable_follows_would_block_once() {
@@ -363,7 +363,9 @@ fn polled(group: &mut Group) -> Event {
         group.events.extend(events);
         match group.events.pop_front() {
             Some(event) => return event,
-            None => assert!(is_readable(&group.group, long), "the descriptor stays silent"),
+            None => {
+                assert!(is_readable(&group.group, long), "the descriptor should become readable")
+            }
         }
     }
 }
@@ -412,7 +414,7 @@ fn siw_descriptor_reports_events() {
     descriptor_reports_events(siw(0));
 }
 
-/// If all buffers are held, the first one that is dropped wakes the group. Otherwise no message would arrive any more.
+/// Checks that the first dropped buffer wakes a group whose buffers were all held.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_dropped_by_thread_wakes_group() {
@@ -487,10 +489,10 @@ fn forked_child_is_refused() {
             group.connect(&Connector::new(), server).map(drop),
         ];
         for result in refused {
-            let error = result.expect_err("the group is the parent's");
+            let error = result.expect_err("the group should belong to the parent");
             assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
         }
-        let error = group.post_send(buffer).expect_err("the group is the parent's");
+        let error = group.post_send(buffer).expect_err("the group should belong to the parent");
         assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
         drop(message);
     });
@@ -499,7 +501,7 @@ fn forked_child_is_refused() {
     in_child(|| drop(group));
 }
 
-/// An event that has arrived counts, even if the group reads it after the deadline of the attempt.
+/// Checks that an event that has arrived counts even after the deadline of the attempt.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn event_counts_after_deadline() {
@@ -526,7 +528,10 @@ fn event_counts_after_deadline() {
             }
         })
     };
-    assert!((0..5).any(|_| is_established()), "the deadline ended each attempt");
+    assert!(
+        (0..5).any(|_| is_established()),
+        "an attempt should be established after the deadline"
+    );
 }
 
 /// Polls a future once and drops it. Returns its result if it was ready.

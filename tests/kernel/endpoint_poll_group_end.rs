@@ -30,7 +30,7 @@ fn close_flushes_pending_sends(address: SocketAddr) {
     assert_eq!(*group.message(member), *b"first");
     (0..8_u8).for_each(|number| group.group.post_bytes(member, &[number]).expect("post"));
     group.group.close(member).expect("close");
-    let error = group.group.post_bytes(member, b"late").expect_err("the member is closed");
+    let error = group.group.post_bytes(member, b"late").expect_err("the member should be closed");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     thread::scope(|scope| {
         let peer = scope.spawn(|| {
@@ -39,9 +39,9 @@ fn close_flushes_pending_sends(address: SocketAddr) {
             client.close(LONG).expect("close");
         });
         assert!(matches!(group.end(member), MemberEnd::Local));
-        peer.join().expect("all messages arrive");
+        peer.join().expect("peer should not panic");
     });
-    let error = group.group.close(member).expect_err("the member has ended");
+    let error = group.group.close(member).expect_err("the member should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     group.expect_quiet();
 }
@@ -58,7 +58,7 @@ fn siw_close_flushes_pending_sends() {
     close_flushes_pending_sends(siw(0));
 }
 
-/// The last messages of a peer precede its end.
+/// Checks that the last messages of a peer precede its end.
 fn messages_precede_end(address: SocketAddr) {
     let mut group = Group::new(address, &small());
     let listener = Listener::bind(address).expect("listen");
@@ -91,7 +91,7 @@ fn siw_messages_precede_end() {
     messages_precede_end(siw(0));
 }
 
-/// The buffers of aborted members return, even if the group has not polled their messages.
+/// Checks that the buffers of aborted members return, even if the group has not polled their messages.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_completions_are_posted_again() {
@@ -116,7 +116,7 @@ fn late_completions_are_posted_again() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// A member that holds too many buffers ends, and the others continue.
+/// Checks that a member that holds too many buffers ends, and the others continue.
 fn member_holding_all_buffers_ends(address: SocketAddr) {
     let config = small().max_held(3);
     let mut group = Group::new(address, &config);
@@ -156,7 +156,7 @@ fn siw_member_holding_all_buffers_ends() {
     member_holding_all_buffers_ends(siw(0));
 }
 
-/// On iWARP a message without a buffer ends its connection, and the group reports this.
+/// Checks that an iWARP message without a buffer ends its connection, and that the group reports this.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_starved_member_ends_with_overrun() {
@@ -177,7 +177,7 @@ fn siw_starved_member_ends_with_overrun() {
     group.expect_closed_by(&client, member);
 }
 
-/// On RoCE a message without a buffer waits at the peer, and arrives when a buffer is free.
+/// Checks that on RoCE a message without a buffer waits at the peer, and arrives when a buffer is free.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_message_waits_for_buffer() {
@@ -208,7 +208,7 @@ fn attempts_fail_as_connections_do(address: SocketAddr) {
     let connector = Connector::new();
 
     let member = group.group.connect(&connector, silent).expect("connect");
-    let alike = connector.connect(silent).expect_err("no listener");
+    let alike = connector.connect(silent).expect_err("no listener should be at the address");
     assert_eq!(group.failure(member), *alike.kind());
 
     let rejected = thread::scope(|scope| {
@@ -245,7 +245,9 @@ fn siw_attempts_fail_as_connections_do() {
     attempts_fail_as_connections_do(siw(0));
 }
 
-/// If a listener accepts no request, the deadline of the phase or of the whole attempt applies.
+/// Checks that a deadline applies if a listener accepts no request.
+///
+/// The deadline is that of the phase or of the whole attempt.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unanswered_attempt_times_out() {
@@ -286,7 +288,7 @@ fn unanswered_attempt_times_out() {
     assert_eq!(*group.message(member), *b"hello");
 }
 
-/// A message to a peer whose queue pair has failed fails after all retries.
+/// Checks that a message to a peer whose queue pair has failed fails after all retries.
 ///
 /// No event reports the failure of the queue pair. The flush of the other messages is not reported as the cause.
 #[test]
@@ -305,7 +307,9 @@ fn silent_peer_ends_member_with_its_status() {
             let peer = scope.spawn(|| {
                 let peer = Side::new(request(&channel), Shape::default());
                 peer.id.accept(&ConnParam::default()).expect("accept");
-                channel.expect_event(EventType::Established).expect("connected");
+                channel
+                    .expect_event(EventType::Established)
+                    .expect("the connection should be established");
                 peer
             });
             group.expect_established(member);
@@ -321,7 +325,7 @@ fn silent_peer_ends_member_with_its_status() {
     }
 }
 
-/// A message that is longer than the buffer of the group ends the member. The buffer stays usable for others.
+/// Checks that a message longer than the buffer of the group ends the member only.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn oversized_message_ends_member() {
@@ -336,7 +340,7 @@ fn oversized_message_ends_member() {
     }
 }
 
-/// A group without room refuses a member, rejects its peer, and continues.
+/// Checks that a group without room refuses a member, rejects its peer, and continues.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_full_group_refuses_member() {
@@ -345,12 +349,14 @@ fn siw_full_group_refuses_member() {
     let mut group = Group::new(siw(0), &config);
     let listener = Listener::bind(siw(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
-    let error = group.group.connect(&Connector::new(), server).expect_err("there is no room");
+    let error =
+        group.group.connect(&Connector::new(), server).expect_err("the group should have no room");
     assert_invalid(&error, &["completion queue", "1 members"]);
     let alike = thread::scope(|scope| {
         let client = scope.spawn(|| Connector::new().total_timeout(LONG).connect(server).map(drop));
         let incoming = listener.accept_timeout(LONG).expect("a request");
-        let error = group.group.add(incoming, &[], LONG).expect_err("there is no room");
+        let error =
+            group.group.add(incoming, &[], LONG).expect_err("the group should have no room");
         assert_invalid(&error, &["completion queue", "1 members"]);
         client.join().expect("client should not panic")
     });
@@ -358,7 +364,7 @@ fn siw_full_group_refuses_member() {
     assert!(group.group.is_empty());
 }
 
-/// On rxe the group resizes its completion queue for further members.
+/// Checks that on rxe the group resizes its completion queue for further members.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_group_grows() {
@@ -376,7 +382,7 @@ fn rxe_group_grows() {
     }
 }
 
-/// A request over another device is refused.
+/// Checks that a request over another device is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_member_of_another_device_is_refused() {
@@ -384,10 +390,18 @@ fn siw_member_of_another_device_is_refused() {
     let listener = Listener::bind(siw(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     thread::scope(|scope| {
-        scope.spawn(|| Connector::new().total_timeout(LONG).connect(server).expect_err("rejected"));
+        scope.spawn(|| {
+            Connector::new()
+                .total_timeout(LONG)
+                .connect(server)
+                .expect_err("the request should be rejected")
+        });
         let incoming = listener.accept_timeout(LONG).expect("a request");
         assert_eq!(incoming.device().expect("a device").name(), "siw0");
-        let error = group.group.add(incoming, &[], LONG).expect_err("another device");
+        let error = group
+            .group
+            .add(incoming, &[], LONG)
+            .expect_err("a member of another device should be refused");
         assert_invalid(&error, &["over siw0", "over rxe0"]);
     });
     let member = group.group.connect(&Connector::new(), server).expect("connect");
@@ -397,7 +411,7 @@ fn siw_member_of_another_device_is_refused() {
     }
 }
 
-/// Removal of the device ends all members, on both sides of each connection.
+/// Checks that removal of the device ends all members, on both sides of each connection.
 ///
 /// Both sides are in one group, so that the first event in its channel is the removal. A peer with another channel may
 /// disconnect a member before the kernel reports the removal to that member.
@@ -419,9 +433,10 @@ fn removal_ends_all_members(own: &Own) {
         }
     }
     assert!(group.group.is_empty());
-    let error = group.group.wait(&mut Vec::new(), None).expect_err("the device was removed");
+    let error =
+        group.group.wait(&mut Vec::new(), None).expect_err("the device should have been removed");
     assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
-    let error = group.group.poll(&mut Vec::new()).expect_err("the device was removed");
+    let error = group.group.poll(&mut Vec::new()).expect_err("the device should have been removed");
     assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error}");
     assert_eq!(*message, *b"kept");
     drop((listener, group, message));
@@ -441,7 +456,7 @@ fn siw_removal_ends_all_members() {
     removal_ends_all_members(&Own::siw());
 }
 
-/// The kernel reports the removal of a software device to ids alone, and waits for the contexts.
+/// Checks that a removal, which the kernel reports to ids alone, waits for the contexts.
 fn removal_waits_for_group_without_members(own: &Own) {
     let mut group = PollGroup::new(&device(own.name), &small()).expect("poll group");
     let deletion = own.delete();

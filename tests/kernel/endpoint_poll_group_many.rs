@@ -21,7 +21,7 @@ use crate::fixtures::{LONG, roce, siw};
 /// The maximum number of descriptors of a group, for any number of members.
 const MOST_DESCRIPTORS: usize = 10;
 
-/// Stops the serving thread when this value is dropped, even if a check fails.
+/// A guard that stops the serving thread when it is dropped, even if a check fails.
 struct DoneGuard<'a>(&'a AtomicBool);
 
 impl Drop for DoneGuard<'_> {
@@ -119,7 +119,8 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
             match event {
                 Event::Established(_) => connecting -= 1,
                 Event::Message(_, message) => {
-                    let asked = asked.get_mut(&member).expect("a member of this side");
+                    let asked =
+                        asked.get_mut(&member).expect("the member should belong to this side");
                     assert_eq!(*message, bytes(asked.seed << 20 | asked.rounds, 512));
                     asked.rounds += 1;
                     if !is_full {
@@ -162,7 +163,7 @@ fn members_come_and_go(address: SocketAddr, count: usize, rounds: u64) {
         servers.join().expect("thread should not panic");
         assert!(
             Some(open_descriptors()) <= first_descriptors,
-            "members have no descriptors of their own"
+            "members should have no descriptors"
         );
     });
     drop(listener);
@@ -181,7 +182,7 @@ fn siw_many_members_come_and_go() {
     members_come_and_go(siw(0), 100, 4);
 }
 
-/// A group of 50 members has as many completion queues and shared receive queues as one of a single member.
+/// Checks that a group of 50 members has as many queues as a group of a single member.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn members_share_queues_and_descriptors() {
@@ -239,7 +240,7 @@ fn idle_member_uses_little_memory() {
                 let client = peers.group.connect(&Connector::new(), server).expect("connect");
                 peers.expect_established(client);
             }
-            assert!(rx.recv().is_err(), "the test ends");
+            assert!(rx.recv().is_err(), "the test should end");
         });
         let mut join = || {
             for _ in 0..MEMBERS {
@@ -257,7 +258,7 @@ fn idle_member_uses_little_memory() {
     });
 }
 
-/// Plain connections are the peers, which connect and end at random times.
+/// Serves plain connections, which connect and end at random times.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn plain_connections_are_served() {

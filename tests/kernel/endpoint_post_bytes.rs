@@ -37,7 +37,7 @@ fn many_bytes_arrive(address: SocketAddr) {
         client.post_bytes(&bytes).expect("post");
         receives(&server, &bytes);
     }
-    let error = client.post_bytes(&[0; 8193]).expect_err("a buffer has room for less");
+    let error = client.post_bytes(&[0; 8193]).expect_err("the message should exceed a buffer");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     assert_eq!(sent(&client), (3, 4096 + 4097 + 8192));
 }
@@ -52,7 +52,7 @@ fn bytes_arrive(address: SocketAddr) {
         server.try_post_bytes(&bytes).expect("post");
         receives(&client, &bytes);
     }
-    let error = client.post_bytes(&[0; 101]).expect_err("a buffer has room for less");
+    let error = client.post_bytes(&[0; 101]).expect_err("the message should exceed a buffer");
     assert_invalid(&error, &["101 bytes", "room for 100"]);
     assert_eq!(error.errno(), libc::EMSGSIZE);
     assert_eq!((sent(&client), sent(&server)), ((4, 117), (4, 117)));
@@ -70,9 +70,9 @@ fn bytes_arrive(address: SocketAddr) {
     [b"1", b"2"].iter().for_each(|bytes| receives(&server, *bytes));
     server.abort();
     assert!(receiver.recv_timeout(LONG).expect("receive").is_none());
-    let error = sender.post_bytes(b"late").expect_err("the connection has ended");
+    let error = sender.post_bytes(b"late").expect_err("the connection should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
-    let error = server.try_post_bytes(b"nor here").expect_err("the connection has ended");
+    let error = server.try_post_bytes(b"nor here").expect_err("the connection should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
 }
 
@@ -96,9 +96,9 @@ fn post_bytes_waits_for_free_buffer() {
     let [client, server] = pair(roce(0), &ConnectionConfig::new().send_buffers(1));
     let held = client.acquire_buffer().expect("a buffer should be free");
     assert!(now(client.try_post_bytes(b"too early")).is_none());
-    assert!(!is_readable(&client, PollTimeout::ZERO), "there is none yet");
+    assert!(!is_readable(&client, PollTimeout::ZERO), "no buffer should be free yet");
     drop(held);
-    assert!(is_readable(&client, PollTimeout::ZERO), "there is one");
+    assert!(is_readable(&client, PollTimeout::ZERO), "a buffer should be free");
     client.try_post_bytes(b"by a try").expect("post");
     receives(&server, b"by a try");
     let held = client.acquire_buffer_timeout(LONG).expect("the buffer should return");
@@ -108,13 +108,13 @@ fn post_bytes_waits_for_free_buffer() {
             announce(&tx);
             client.post_bytes(b"by a waiter")
         });
-        asleep(rx.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread should begin"));
         drop(held);
         waiting.join().expect("thread should not panic").expect("post");
     });
     receives(&server, b"by a waiter");
     client.flush_timeout(LONG).expect("flush");
-    assert_eq!(sent(&client), (2, 19), "the bytes of both messages, and of no refused one");
+    assert_eq!(sent(&client), (2, 19), "refused bytes should not be counted");
     let mut connection = Some(client);
     in_child(|| {
         let connection = connection.take().expect("the object should exist");
@@ -137,9 +137,12 @@ fn posted_datagrams_arrive() {
         server.post_bytes_to(bytes, &sender).expect("post");
         endpoint_datagrams::receives(&client, bytes);
     }
-    let error = client.post_bytes_to(&[all, vec![8]].concat(), &peer).expect_err("too long");
+    let error = client
+        .post_bytes_to(&[all, vec![8]].concat(), &peer)
+        .expect_err("the datagram should be too long");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
-    let error = server.post_bytes_to(b"x", &peer).expect_err("a peer of the other");
+    let error =
+        server.post_bytes_to(b"x", &peer).expect_err("a peer of another socket should be refused");
     assert_invalid(&error, &["send on", "of another socket"]);
     let held = client.acquire_buffer_timeout(LONG).expect("the buffer should return");
     assert!(now(client.try_post_bytes_to(b"too early", &peer)).is_none());
@@ -148,7 +151,7 @@ fn posted_datagrams_arrive() {
     endpoint_datagrams::receives(&server, b"in time");
     assert_eq!(client.stats().expect("count").messages_sent, 4);
     client.abort();
-    let error = client.post_bytes_to(b"x", &peer).expect_err("the socket has ended");
+    let error = client.post_bytes_to(b"x", &peer).expect_err("the socket should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
 }
 
@@ -157,7 +160,8 @@ async fn dropped(address: SocketAddr) {
     const TOO_LONG: usize = 4096 + 1;
     let config = ConnectionConfig::new().send_buffers(1);
     let [client, server] = endpoint_tokio::pair(address, &config).await;
-    let error = client.post_bytes(&vec![0; TOO_LONG]).await.expect_err("too long");
+    let error =
+        client.post_bytes(&vec![0; TOO_LONG]).await.expect_err("the message should be too long");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     for (point, number) in Point::all().zip(0_u8..) {
         let held = client.acquire_buffer().await.expect("a buffer should be free");
@@ -184,9 +188,15 @@ async fn dropped(address: SocketAddr) {
     sender.post_bytes(b"of a clone").await.expect("post");
     endpoint_tokio::receives(&server, b"of a clone").await;
     drop((sender, receiver));
-    assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+    assert!(
+        in_time(server.recv()).await.expect("receive").is_none(),
+        "the connection should have ended"
+    );
     let ended = in_time(Task::post_bytes(&server, b"late")).await;
-    assert_eq!(*ended.expect_err("the connection has ended").kind(), ErrorKind::Disconnected);
+    assert_eq!(
+        *ended.expect_err("the connection should have ended").kind(),
+        ErrorKind::Disconnected
+    );
 }
 
 #[test]
@@ -220,13 +230,16 @@ fn datagrams_posted_by_task_arrive() {
         });
         let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
         let long = vec![0; client.mtu() + 1];
-        let error = client.post_bytes_to(&long, &peer).await.expect_err("too long");
+        let error =
+            client.post_bytes_to(&long, &peer).await.expect_err("the datagram should be too long");
         assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
         in_time(client.post_bytes_to(b"question", &peer)).await.expect("post");
         in_time(answering).await.expect("the call should return");
         let (message, sender) = in_time(client.recv_from()).await.expect("receive");
         assert_eq!((&*message, &sender), (&b"answer"[..], &peer));
-        let error = in_time(server.post_bytes_to(b"x", &peer)).await.expect_err("of the other");
+        let error = in_time(server.post_bytes_to(b"x", &peer))
+            .await
+            .expect_err("a peer of another socket should be refused");
         assert_invalid(&error, &["of another socket"]);
     });
 }

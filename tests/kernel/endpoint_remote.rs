@@ -38,7 +38,9 @@ pub(crate) fn begun(address: SocketAddr) -> [Connection; 2] {
     [client, server]
 }
 
-/// A write with immediate data of the peer arrives as an empty message, whatever its buffer held before.
+/// Checks that a peer's write with immediate data arrives as an empty message.
+///
+/// The earlier contents of its buffer do not matter.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn write_with_immediate_is_empty_message() {
@@ -53,7 +55,7 @@ fn write_with_immediate_is_empty_message() {
     let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
     assert_eq!((message.len(), message.imm_data()), (0, Some(5)));
     let mut bytes = [0; 64];
-    memory.read(0, &mut bytes).expect("within");
+    memory.read(0, &mut bytes).expect("the range should be within the memory");
     assert_eq!(bytes, [7; 64]);
     peer.io.done(1);
     assert_eq!(connection.stats().expect("count").bytes_received, 0);
@@ -77,14 +79,16 @@ fn memory_is_written_and_read(address: SocketAddr) {
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
     let mut bytes = [0; 7];
     for offset in [0, 9_993] {
-        memory.read(offset, &mut bytes).expect("within");
+        memory.read(offset, &mut bytes).expect("the range should be within the memory");
         assert_eq!(bytes, *b"written", "at {offset}");
     }
-    memory.write(100, b"the server's").expect("within");
+    memory.write(100, b"the server's").expect("the range should be within the memory");
     let buffer = read(&client, &remote, 104, 6).expect("read");
     assert_eq!(*buffer, *b"server");
     // Requests that are known to be wrong are refused locally.
-    let error = client.start_read(buffer, &remote, 9_995).expect_err("beyond the end");
+    let error = client
+        .start_read(buffer, &remote, 9_995)
+        .expect_err("a range beyond the end should be refused");
     assert_invalid(&error, &["6 bytes at offset 9995", "10000 bytes"]);
     let error = client
         .start_fetch_add(filled(&client, b""), &remote, 0, 1)
@@ -100,7 +104,7 @@ fn memory_is_written_and_read(address: SocketAddr) {
     // The memory and its export outlive the connection.
     export.revoke().expect("deregister");
     assert_eq!(objects_at(address), before);
-    memory.read(0, &mut bytes).expect("within");
+    memory.read(0, &mut bytes).expect("the range should be within the memory");
     assert_eq!(bytes, *b"written");
 }
 
@@ -116,7 +120,7 @@ fn siw_memory_is_written_and_read() {
     memory_is_written_and_read(siw(0));
 }
 
-/// Two peers access one memory over two devices, and one of them loses access.
+/// Lets two peers access one memory over two devices, and revokes the access of one of them.
 ///
 /// After the program has dropped the memory, it exists until its last export is dropped.
 #[test]
@@ -148,7 +152,7 @@ fn rxe_and_siw_peers_share_one_memory() {
     let mut bytes = [0; 5];
     for (index, text) in [(0, b"first"), (1, b"other")] {
         write(index, &exports[index].1, text);
-        memory.read(0, &mut bytes).expect("within");
+        memory.read(0, &mut bytes).expect("the range should be within the memory");
         assert_eq!(bytes, *text);
     }
     exports.remove(0).0.revoke().expect("deregister");
@@ -164,7 +168,7 @@ fn atomics_change_remote_memory() {
     let [client, server] = begun(roce(0));
     let mut memory = DmaMemory::new(64).expect("memory");
     let export = server.export(&memory, .., RemoteAccess::ATOMIC).expect("export");
-    memory.write(8, &5_u64.to_ne_bytes()).expect("within");
+    memory.write(8, &5_u64.to_ne_bytes()).expect("the range should be within the memory");
     let remote = sent(&server, &client, &export.remote_memory().to_bytes());
     assert_eq!(
         client
@@ -198,14 +202,18 @@ fn atomics_change_remote_memory() {
         100
     );
     let mut bytes = [0; 8];
-    memory.read(8, &mut bytes).expect("within");
+    memory.read(8, &mut bytes).expect("the range should be within the memory");
     assert_eq!(u64::from_ne_bytes(bytes), 99);
     assert_invalid(
-        &client.start_fetch_add(filled(&client, b""), &remote, 9, 1).expect_err("not aligned"),
+        &client
+            .start_fetch_add(filled(&client, b""), &remote, 9, 1)
+            .expect_err("an unaligned offset should be refused"),
         &["multiple of 8"],
     );
     assert_invalid(
-        &client.start_fetch_add(filled(&client, b""), &remote, 64, 1).expect_err("beyond"),
+        &client
+            .start_fetch_add(filled(&client, b""), &remote, 64, 1)
+            .expect_err("an offset beyond the end should be refused"),
         &["64 bytes"],
     );
 }
@@ -229,7 +237,7 @@ fn siw_refuses_atomics() {
     }
 }
 
-/// An operation times out if it follows a message without a receive buffer at the peer.
+/// Checks that an operation times out if it follows a message without a receive buffer at the peer.
 ///
 /// The operation completes later nevertheless, and then returns its buffer.
 #[test]
@@ -287,18 +295,19 @@ fn timed_out_operation_completes_later() {
         assert_eq!(*error.kind(), ErrorKind::TimedOut, "{name}: {error}");
     }
     let mut bytes = [1; 16];
-    memory.read(0, &mut bytes).expect("within");
-    assert_eq!(bytes, [0; 16], "nothing has overtaken the message");
+    memory.read(0, &mut bytes).expect("the range should be within the memory");
+    assert_eq!(bytes, [0; 16], "no operation should overtake the message");
     drop(kept);
     for text in [&b"two"[..], b"three"] {
         let message = server.recv_timeout(LONG).expect("receive").expect("a message");
         assert_eq!(*message, *text);
     }
     client.flush_timeout(LONG).expect("flush");
-    memory.read(0, &mut bytes).expect("within");
+    memory.read(0, &mut bytes).expect("the range should be within the memory");
     assert_eq!((&bytes[..8], &bytes[8..]), (&8_u64.to_ne_bytes()[..], &b"written!"[..]));
     let buffers = (0..DEFAULT_SEND_BUFFERS).map(|_| client.try_acquire_buffer());
-    let buffers = buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
+    let buffers =
+        buffers.collect::<Result<Vec<_>, _>>().expect("all operations should have completed");
     drop(buffers);
     // No late result is returned for a new operation.
     assert_eq!(
@@ -313,7 +322,7 @@ fn timed_out_operation_completes_later() {
     assert_eq!(*message, *b"four");
 }
 
-/// If the sides have negotiated no reads, reads are refused.
+/// Checks that reads are refused if the sides have negotiated none.
 ///
 /// This holds whichever side has disabled reads, because such reads would wait forever.
 fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
@@ -326,7 +335,7 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
     let refused = client
         .start_read(filled(&client, &[0; 8]), &remote, 0)
         .and_then(|read| read.wait_timeout(LONG));
-    assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
+    assert_invalid(&refused.expect_err("reads should not be negotiated"), &["initiator depth"]);
     if address == roce(0) {
         let all =
             RemoteMemory::new(remote.addr(), remote.rkey(), remote.len(), RemoteAccess::all());
@@ -338,7 +347,7 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
                 1,
             )
             .and_then(|add| add.wait_timeout(LONG));
-        assert_invalid(&refused.expect_err("no depth"), &["initiator depth"]);
+        assert_invalid(&refused.expect_err("reads should not be negotiated"), &["initiator depth"]);
     }
     // Other operations still work.
     let buffer = client
@@ -348,7 +357,7 @@ fn without_depth(address: SocketAddr, config: &ConnectionConfig) {
     drop(client.start_send(buffer).and_then(|send| send.wait_timeout(LONG)).expect("send"));
     drop(server.recv_timeout(LONG).expect("receive").expect("a message"));
     let buffers = (0..DEFAULT_SEND_BUFFERS).map(|_| client.try_acquire_buffer());
-    buffers.collect::<Result<Vec<_>, _>>().expect("all are back");
+    buffers.collect::<Result<Vec<_>, _>>().expect("all operations should have completed");
 }
 
 #[test]
@@ -364,11 +373,11 @@ fn siw_reads_without_depth_are_refused() {
     without_depth(siw(0), &ConnectionConfig::new().initiator_depth(0));
 }
 
-/// Only the bytes of the exported part have a key.
+/// Checks that only the bytes of the exported part have a key.
 fn part_is_exported_alone(address: SocketAddr) {
     let [client, server] = begun(address);
     let mut memory = DmaMemory::new(8192).expect("memory");
-    memory.write(1000, &[1; 100]).expect("within");
+    memory.write(1000, &[1; 100]).expect("the range should be within the memory");
     let export = server.export(&memory, 1000..1100, BOTH).expect("export");
     let remote = sent(&server, &client, &export.remote_memory().to_bytes());
     assert_eq!(remote.len(), 100);
@@ -376,7 +385,9 @@ fn part_is_exported_alone(address: SocketAddr) {
     for (part, reason) in
         [(0..0, "no bytes"), (8000..8193, "8192 bytes"), (9000..9001, "8192 bytes")]
     {
-        let error = server.export(&memory, part, BOTH).expect_err("no part of the memory");
+        let error = server
+            .export(&memory, part, BOTH)
+            .expect_err("the part should be outside of the memory");
         assert_invalid(&error, &["memory", reason]);
     }
     // A peer that uses an address outside of the part gets no bytes, and ends the connection.
@@ -402,25 +413,32 @@ fn siw_part_is_exported_alone() {
     part_is_exported_alone(siw(0));
 }
 
-/// The peers of two connections in one protection domain access memory that is registered once.
+/// Lets the peers of two connections in one protection domain access memory registered once.
 fn one_registration_serves_connections(address: SocketAddr) {
     let before = objects_at(address);
     let [first, ours] = begun(address);
-    let pd = ours.protection_domain().expect("the connection has a protection domain");
+    let pd = ours.protection_domain().expect("the connection should have a protection domain");
     let config = ConnectionConfig::new().protection_domain(Some(pd.clone()));
     let [second, theirs] = pair_of(address, [&ConnectionConfig::default(), &config]);
     second.post_send(filled(&second, b"hello")).expect("post");
     drop(theirs.recv_timeout(LONG).expect("receive").expect("a message"));
-    assert_eq!(theirs.protection_domain().expect("the connection has a protection domain"), pd);
+    assert_eq!(
+        theirs.protection_domain().expect("the connection should have a protection domain"),
+        pd
+    );
     let mut memory = DmaMemory::new(200).expect("memory");
     let registered = RegisteredMemory::new(&pd, &memory, RemoteAccess::READ).expect("register");
     for (start, [client, server]) in [(0, [&first, &ours]), (100, [&second, &theirs])] {
-        memory.write(start, b"for a peer").expect("within");
-        let part = registered.part(start..start + 10).expect("within");
+        memory.write(start, b"for a peer").expect("the range should be within the memory");
+        let part =
+            registered.part(start..start + 10).expect("the range should be within the memory");
         let remote = sent(server, client, &part.to_bytes());
         assert_eq!(*read(client, &remote, 0, 10).expect("read"), *b"for a peer");
     }
-    assert_invalid(&registered.part(199..201).expect_err("beyond the end"), &["199 to 201"]);
+    assert_invalid(
+        &registered.part(199..201).expect_err("a range beyond the end should be refused"),
+        &["199 to 201"],
+    );
     registered.revoke().expect("deregister");
     drop((first, ours, second, theirs, config, pd));
     assert_eq!(objects_at(address), before);

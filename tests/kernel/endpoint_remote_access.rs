@@ -46,14 +46,14 @@ const ACCESSES: [(RemoteAccess, Access); 4] = [
 /// Returns memory in which each number is [`HELD`].
 fn held() -> DmaMemory {
     let mut memory = DmaMemory::new(64).expect("memory");
-    memory.write(0, &[7; 64]).expect("within");
+    memory.write(0, &[7; 64]).expect("the range should be within the memory");
     memory
 }
 
 /// The first kernel that is known to report each refused access on rxe. Linux 6.12 does not report them.
 const RXE_REPORTS_SINCE: (u32, u32) = (7, 2);
 
-/// Asserts that the device of `server` refuses an `access` of `client`, and that this ends the connection.
+/// Asserts that the device of `server` refuses an `access` of `client`, which ends the connection.
 ///
 /// siw reports the access if `siw_reports`.
 #[track_caller]
@@ -91,11 +91,11 @@ fn assert_refused(
         (end, expected) => panic!("the end should be {expected:?}: {end:?}"),
     }
     let mut bytes = [0; 64];
-    memory.read(0, &mut bytes).expect("within");
+    memory.read(0, &mut bytes).expect("the range should be within the memory");
     assert_eq!(bytes, [7; 64]);
 }
 
-/// The device of the memory's owner decides on the access of a peer.
+/// Checks that the device of the memory's owner decides on the access of a peer.
 ///
 /// The peer can change the rights in its own descriptor.
 fn device_enforces_remote_access(
@@ -133,7 +133,7 @@ fn rxe_device_enforces_remote_access() {
     }
 }
 
-/// siw permits every read, and has no atomics.
+/// Checks that siw permits every read, and has no atomics.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_device_enforces_remote_write_access() {
@@ -142,7 +142,7 @@ fn siw_device_enforces_remote_write_access() {
     }
 }
 
-/// Use of a revoked or forged key ends the connection, and does not change other memory.
+/// Checks that use of a revoked or forged key ends the connection and changes no other memory.
 fn revoked_or_forged_keys_are_refused_by_peer(address: SocketAddr) {
     // The forgeries are another key, another address, and a range beyond the end of the memory.
     const KEY: usize = 7;
@@ -194,7 +194,7 @@ fn siw_foreign_protection_domain_is_refused() {
     let pd = server.protection_domain().expect("side should be connected");
     let config = ConnectionConfig::new().protection_domain(Some(pd));
     let listener = Listener::bind(siw(0)).expect("bind");
-    let address = listener.local_addr().expect("bound");
+    let address = listener.local_addr().expect("the id should have an address");
     let connector = Connector::new().config(config).total_timeout(LONG);
     let error =
         connector.connect(address).expect_err("a domain of another device should be refused");

@@ -28,7 +28,7 @@ fn exported(
     receives(&server, b"hello");
     client.flush_timeout(LONG).expect("flush");
     let mut memory = DmaMemory::new(128).expect("memory");
-    memory.write(0, &(0..128).collect::<Vec<_>>()).expect("within");
+    memory.write(0, &(0..128).collect::<Vec<_>>()).expect("the range should be within the memory");
     // siw has no atomics.
     let atomic =
         if address.ip() == roce(0).ip() { RemoteAccess::ATOMIC } else { RemoteAccess::empty() };
@@ -82,9 +82,11 @@ fn reads_run_concurrently(address: SocketAddr) {
         .map(|_| client.acquire_buffer_timeout(LONG).expect("the buffer should have returned"))
         .collect();
     assert!(all.iter().all(|buffer| buffer.len() == buffer.capacity()));
-    let [mut first, ..] = <[_; 16]>::try_from(all).expect("16 of them");
+    let [mut first, ..] = <[_; 16]>::try_from(all).expect("16 buffers should be free");
     first.set_len(4).expect("the length should fit");
-    let error = client.start_read(first, &remote, 125).expect_err("beyond the end");
+    let error = client
+        .start_read(first, &remote, 125)
+        .expect_err("a range beyond the end should be refused");
     assert_invalid(&error, &["4 bytes at offset 125"]);
     drop(client.try_acquire_buffer().expect("a refused buffer should be free"));
 }
@@ -101,7 +103,9 @@ fn siw_reads_run_concurrently() {
     reads_run_concurrently(siw(0));
 }
 
-/// A completed operation makes the descriptor readable, whichever call has polled its completion.
+/// Checks that a completed operation makes the descriptor readable.
+///
+/// This holds whichever call has polled its completion.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn descriptor_reports_completed_operation() {
@@ -126,7 +130,7 @@ fn descriptor_reports_completed_operation() {
             client.flush_timeout(LONG).expect("flush");
         }
         let mut before = [0; 8];
-        memory.read(8, &mut before).expect("within");
+        memory.read(8, &mut before).expect("the range should be within the memory");
         becomes_readable(&client);
         assert_eq!(eventually(&client, || swapped.try_wait()), u64::from_ne_bytes(before));
         // This call has also polled the earlier operations, because their completions precede its own.
@@ -146,7 +150,7 @@ fn descriptor_reports_completed_operation() {
     }
 }
 
-/// The descriptor also reports a failed operation, if another call has detected the end.
+/// Checks that the descriptor reports a failed operation whose end another call has detected.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_descriptor_reports_failed_operation() {
@@ -154,16 +158,18 @@ fn siw_descriptor_reports_failed_operation() {
     let cut = Cut::new();
     let mut read = start(&client, &export.remote_memory(), 0).expect("start");
     assert!(now(read.try_wait()).is_none());
-    assert!(eventually(&client, || client.try_recv()).is_none(), "TCP has given up");
+    assert!(eventually(&client, || client.try_recv()).is_none(), "TCP should have given up");
     becomes_readable(&client);
     let error = read.try_wait().expect_err("no answer should have come");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     // The completion of the flushed read may raise its event after the end. A later call reads this event.
-    settles(&client, || assert!(client.try_recv().expect("receive").is_none(), "the end"));
+    settles(&client, || {
+        assert!(client.try_recv().expect("receive").is_none(), "the connection should have ended")
+    });
     drop(cut);
 }
 
-/// A dropped operation that has completed does not make the descriptor readable later.
+/// Checks that a dropped operation that has completed does not make the descriptor readable later.
 ///
 /// No call has seen its result before.
 #[test]
@@ -191,7 +197,9 @@ fn refused_operation_never_starts() {
     let ([client, server], memory, export) = exported(roce(0), &config);
     let remote = export.remote_memory();
     let reads = server.export(&memory, .., RemoteAccess::READ).expect("export").remote_memory();
-    let error = client.start_fetch_add(filled(&client, b""), &reads, 0, 1).expect_err("not given");
+    let error = client
+        .start_fetch_add(filled(&client, b""), &reads, 0, 1)
+        .expect_err("the right should be missing");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
     let held = held_up(&client, &server);
     // An operation whose deadline has passed returns no result, nor does one whose connection has ended.
@@ -203,19 +211,21 @@ fn refused_operation_never_starts() {
     let mut ended = start(&client, &remote, 0).expect("start");
     client.abort();
     assert_eq!(
-        *ended.try_wait().expect_err("the connection has ended").kind(),
+        *ended.try_wait().expect_err("the connection should have ended").kind(),
         ErrorKind::Disconnected
     );
     let error = ended.try_wait().expect_err("the result should be returned once");
     assert_invalid(&error, &["returned already"]);
     let none = ConnectionConfig::new().initiator_depth(0);
     let [client, _server] = pair(roce(0), &none);
-    let error = start(&client, &remote, 0).expect_err("no depth");
+    let error = start(&client, &remote, 0).expect_err("reads should not be negotiated");
     assert_invalid(&error, &["initiator depth"]);
     // The answer of an atomic operation has 8 bytes. The refused buffer returns to the connection.
     let small = ConnectionConfig::new().send_buffer_size(7).send_buffers(1);
     let [client, _server] = pair(roce(0), &small);
-    let error = client.start_fetch_add(filled(&client, b""), &remote, 0, 1).expect_err("too small");
+    let error = client
+        .start_fetch_add(filled(&client, b""), &remote, 0, 1)
+        .expect_err("the buffer should be too small");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     drop(client.try_acquire_buffer().expect("the only buffer should be free"));
 }

@@ -37,7 +37,7 @@ fn is_over<T>(result: Result<Option<T>>) {
     }
 }
 
-/// Asserts that an attempt has failed for one of the same reasons.
+/// Asserts that an attempt failed because the device was removed or the other side ended earlier.
 #[track_caller]
 fn has_failed(connecting: Connecting) {
     let error = match finish(connecting) {
@@ -61,7 +61,7 @@ fn removal_ends_every_call(own: &Own) {
     let [loops, quiet] = pair(own.address, &config);
     waits[0].post_send(filled(&waits[0], b"kept")).expect("post");
     let message = waits[1].recv_timeout(LONG).expect("receive").expect("a message");
-    let buffer = waits[1].acquire_buffer().expect("the only one");
+    let buffer = waits[1].acquire_buffer().expect("the only buffer should be free");
     let connector = Connector::new().total_timeout(LONG);
     let unanswered = waiting_for(&connector, &listener, ANSWER);
     let request = listener.accept_timeout(LONG).expect("a request");
@@ -89,7 +89,7 @@ fn removal_ends_every_call(own: &Own) {
             announce(&tx);
             listener.accept_timeout(LONG).expect_err("no request should come")
         });
-        (0..4).for_each(|_| asleep(rx.recv().expect("a thread begins")));
+        (0..4).for_each(|_| asleep(rx.recv().expect("a thread should begin")));
         let deletion = own.delete();
         for sleeper in sleepers {
             is_over(sleeper.join().expect("thread should not panic"));
@@ -118,7 +118,7 @@ fn removal_ends_every_call(own: &Own) {
     drop((listener, waits, loops, quiet));
     assert_eq!(*message, *b"kept");
     // The driver of the card ends the context, whose memory is registered no more.
-    assert!(is_card() || deletion.waits(), "there is memory of it");
+    assert!(is_card() || deletion.waits(), "the deletion should wait for the memory");
     drop(message);
     drop(buffer);
     deletion.finish();
@@ -140,7 +140,7 @@ fn removal_ends_every_call_on_siw() {
     removal_ends_every_call(&Own::siw());
 }
 
-/// A close that waits for the peer's answer returns when the device is removed.
+/// Checks that a close that waits for the peer's answer returns when the device is removed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_does_not_wait_for_removed_device() {
@@ -160,7 +160,7 @@ fn close_does_not_wait_for_removed_device() {
             announce(&tx);
             waits.close(LONG)
         });
-        asleep(rx.recv().expect("the thread begins"));
+        asleep(rx.recv().expect("the thread should begin"));
         let deletion = own.delete();
         closing.join().expect("thread should not panic").expect("no message should be lost");
         deletion
@@ -176,7 +176,7 @@ fn close_does_not_wait_for_removed_device() {
     own.comes_back();
 }
 
-/// The descriptor reports the removal of the device once.
+/// Checks that the descriptor reports the removal of the device once.
 ///
 /// A listener that is converted from threads to tasks still reports it.
 #[test]
@@ -189,7 +189,8 @@ fn removal_is_known_after_listener_conversion() {
     assert!(is_removal(&error), "{error}");
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
-        let listener = tokio::Listener::from_blocking(listener).expect("the runtime watches it");
+        let listener =
+            tokio::Listener::from_blocking(listener).expect("the runtime should watch the object");
         for _ in 0..2 {
             let error = in_time(listener.accept()).await.expect_err("no request should come");
             assert!(is_removal(&error), "{error}");

@@ -26,7 +26,7 @@ fn operations_are_counted(address: SocketAddr) {
     let second = server.recv_timeout(LONG).expect("receive").expect("a message");
     let so_far = counters(&server);
     assert_eq!((so_far.messages_received, so_far.bytes_received), (2, 100));
-    assert_eq!(so_far.receives_reposted, 1, "the other is kept");
+    assert_eq!(so_far.receives_reposted, 1, "the kept message should not be reposted");
     drop(second);
     let memory = DmaMemory::new(4096).expect("memory");
     let export =
@@ -47,7 +47,7 @@ fn operations_are_counted(address: SocketAddr) {
     drop(
         client
             .start_read(filled(&client, &[0; 8]), &remote, 4090)
-            .expect_err("the bytes are not within the memory"),
+            .expect_err("the bytes should not be within the memory"),
     );
     server
         .start_send(filled(&server, b"five!"))
@@ -57,17 +57,21 @@ fn operations_are_counted(address: SocketAddr) {
     let [here, there] = [&client, &server].map(counters);
     assert_eq!((here.messages_sent, here.bytes_sent), (2, 100));
     assert_eq!((here.writes, here.bytes_written), (2, 37));
-    assert_eq!((here.reads, here.bytes_read), (1, 30), "what is refused here is not posted");
+    assert_eq!((here.reads, here.bytes_read), (1, 30), "a refused read should not be posted");
     assert_eq!((here.messages_received, here.bytes_received, here.receives_reposted), (1, 5, 1));
     assert_eq!((there.messages_sent, there.bytes_sent, there.receives_reposted), (1, 5, 2));
-    assert_eq!((there.writes, there.reads, there.atomics), (0, 0, 0), "those are the peer's");
+    assert_eq!(
+        (there.writes, there.reads, there.atomics),
+        (0, 0, 0),
+        "operations of the peer should not be counted"
+    );
     // Flushed requests do not count as failed, and the counts outlive the connection.
     //
     // On iWARP `try_close` needs no answer, and succeeds.
     if let Err(error) = client.try_close() {
         assert_eq!(*error.kind(), ErrorKind::WouldBlock, "{error}");
     }
-    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the client has closed");
+    assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the client should have closed");
     client.close(LONG).expect("close");
     server.abort();
     assert_eq!([&client, &server].map(counters), [here, there]);
@@ -105,7 +109,7 @@ fn atomics_and_failures_are_counted() {
     let error = client
         .start_fetch_add(filled(&client, b""), &remote, 0, 1)
         .and_then(|add| add.wait_timeout(LONG))
-        .expect_err("the peer refuses it");
+        .expect_err("the peer should refuse the operation");
     assert!(matches!(error.kind(), ErrorKind::WorkRequestFailed(_)), "{error}");
     let counted = counters(&client);
     assert_eq!((counted.atomics, counted.failures), (3, 1));

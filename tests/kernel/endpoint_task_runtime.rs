@@ -33,7 +33,7 @@ struct Event(Mutex<(bool, Option<Waker>)>);
 
 impl Event {
     fn happens(&self) {
-        let mut state = self.0.lock().expect("no thread panics");
+        let mut state = self.0.lock().expect("no thread should panic");
         state.0 = true;
         let waker = state.1.take();
         drop(state);
@@ -44,7 +44,7 @@ impl Event {
 
     /// Returns `Ready` once after one or several events.
     fn poll(&self, context: &Context<'_>) -> Poll<()> {
-        let (has_happened, waker) = &mut *self.0.lock().expect("no thread panics");
+        let (has_happened, waker) = &mut *self.0.lock().expect("no thread should panic");
         if std::mem::take(has_happened) {
             return Poll::Ready(());
         }
@@ -74,7 +74,7 @@ impl Runtime for Threads {
             loop {
                 let count = match epoll.wait(&mut events, EpollTimeout::NONE) {
                     Err(Errno::EINTR) => continue,
-                    count => count.expect("the epoll instance is open"),
+                    count => count.expect("the epoll instance should be open"),
                 };
                 if events[..count].iter().any(|event| event.data() == STOP) {
                     return;
@@ -109,7 +109,7 @@ impl RegisteredFd for Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.stop.write(1).expect("the eventfd is open");
+        self.stop.write(1).expect("the eventfd should be open");
     }
 }
 
@@ -215,7 +215,7 @@ fn own_runtime_ends_attempt_at_deadline() {
     let server = listener.local_addr().expect("an IP address");
     let connector = Connector::new().total_timeout(Duration::from_millis(50));
     let connected = block_on(Connection::connect_with(&connector, server, Arc::new(Threads)));
-    let error = connected.expect_err("no task accepts");
+    let error = connected.expect_err("no task should accept");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     drop(listener);
     wait_until("nothing is left", || objects_at(roce(0)) == before);

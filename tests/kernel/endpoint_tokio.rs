@@ -21,7 +21,7 @@ use crate::endpoint_messages;
 use crate::executor::{self, in_time, on_each_executor, tokios};
 use crate::fixtures::{LONG, assert_invalid, roce, siw};
 
-/// Returns both sides of a connection within this process: first the connecting side, then the accepting one.
+/// Returns both sides of a connection in this process: first the connecting side.
 pub(crate) async fn pair(address: SocketAddr, config: &ConnectionConfig) -> [Connection; 2] {
     let listener = Listener::bind(address).expect("listen");
     let server = listener.local_addr().expect("an IP address");
@@ -82,7 +82,10 @@ fn messages_go_both_ways(address: SocketAddr) {
         send(&client, b"last").await;
         let closing = executor::spawn(async move { client.close(LONG).await });
         receives(&server, b"last").await;
-        assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+        assert!(
+            in_time(server.recv()).await.expect("receive").is_none(),
+            "the connection should have ended"
+        );
         in_time(closing).await.expect("task should not panic").expect("close");
         server.close(LONG).await.expect("close");
     });
@@ -113,7 +116,7 @@ pub(crate) async fn eventually_as(address: SocketAddr, before: &ResourceCounts) 
 /// A function with which a task sends a message.
 type Way = fn(Arc<Connection>, Buffer) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Three tasks send, each by another function, and three receive until the connection ends.
+/// Sends in three tasks, each by another function, and receives in three until the end.
 ///
 /// There are fewer buffers than sending tasks.
 #[test]
@@ -138,7 +141,9 @@ fn many_tasks_share_one_connection() {
             executor::spawn(async move {
                 let mut numbers = Vec::new();
                 while let Some(message) = server.recv().await.expect("receive") {
-                    numbers.push(u32::from_ne_bytes(message[..].try_into().expect("4 bytes")));
+                    numbers.push(u32::from_ne_bytes(
+                        message[..].try_into().expect("the slice should have 4 bytes"),
+                    ));
                 }
                 numbers
             })
@@ -162,7 +167,7 @@ fn many_tasks_share_one_connection() {
             received.extend(in_time(receiver).await.expect("receiver should not panic"));
         }
         received.sort_unstable();
-        assert!(received.into_iter().eq(0..3 * EACH), "each number once");
+        assert!(received.into_iter().eq(0..3 * EACH), "each number should arrive once");
     });
 }
 
@@ -176,8 +181,8 @@ fn free_buffer_wakes_waiting_task() {
         let [client, server] = pair(roce(0), &ConnectionConfig::new().send_buffers(2)).await;
         let client = Arc::new(client);
         let mut held = [
-            client.acquire_buffer().await.expect("one"),
-            client.acquire_buffer().await.expect("two"),
+            client.acquire_buffer().await.expect("the item should exist"),
+            client.acquire_buffer().await.expect("a second buffer should be free"),
         ]
         .map(Some);
         let waits = |client: &Arc<Connection>| {
@@ -206,7 +211,7 @@ fn free_buffer_wakes_waiting_task() {
     });
 }
 
-/// The end of a connection wakes all waiting tasks: an end by the peer, by its failure or by this side.
+/// Checks that an end by the peer, by its failure or by this side wakes all waiting tasks.
 fn end_wakes_all_tasks(address: SocketAddr) {
     on_each_executor(address, move || async move {
         for way in 0..4 {
@@ -231,19 +236,24 @@ fn end_wakes_all_tasks(address: SocketAddr) {
                 _ => {
                     let caller = Arc::clone(&client);
                     let closing = executor::spawn(async move { caller.close(LONG).await });
-                    assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+                    assert!(
+                        in_time(server.recv()).await.expect("receive").is_none(),
+                        "the connection should have ended"
+                    );
                     in_time(closing).await.expect("task should not panic").expect("close");
                 }
             }
             for waiting in receiving {
                 match in_time(waiting).await.expect("task should not panic") {
-                    Ok(is_end) => assert!(is_end, "there was no message"),
+                    Ok(is_end) => assert!(is_end, "the messages should have ended"),
                     Err(error) => assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}"),
                 }
             }
             for waiting in taking {
-                let error =
-                    in_time(waiting).await.expect("task should not panic").expect_err("no buffer");
+                let error = in_time(waiting)
+                    .await
+                    .expect("task should not panic")
+                    .expect_err("the task should get no buffer");
                 assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
             }
             client.close(LONG).await.expect("closing an ended connection should succeed");
@@ -264,7 +274,7 @@ fn siw_end_wakes_all_tasks() {
     end_wakes_all_tasks(siw(0));
 }
 
-/// Two tasks of each side close one connection.
+/// Closes one connection in two tasks of each side.
 fn all_tasks_may_close(address: SocketAddr) {
     on_each_executor(address, || async move {
         let both = pair(address, &ConnectionConfig::default()).await.map(Arc::new);
@@ -290,7 +300,7 @@ fn siw_all_tasks_may_close() {
     all_tasks_may_close(siw(0));
 }
 
-/// A task that always finds a free buffer lets other tasks of its thread run.
+/// Checks that a task that always finds a free buffer lets other tasks of its thread run.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn task_that_never_waits_lets_others_run() {
@@ -310,7 +320,7 @@ fn task_that_never_waits_lets_others_run() {
     });
 }
 
-/// An awaited request is accepted with the default config.
+/// Checks that an awaited request is accepted with the default config.
 fn awaiting_accepts(address: SocketAddr) {
     on_each_executor(address, move || async move {
         let listener = Listener::bind(address).expect("listen");
@@ -338,7 +348,7 @@ fn siw_awaited_request_is_accepted() {
     awaiting_accepts(siw(0));
 }
 
-/// A message posted while another task closes the connection arrives, or is refused.
+/// Checks that a message posted during another task's close arrives, or is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_close_delivers_concurrent_posts() {
@@ -362,7 +372,7 @@ fn tokio_close_delivers_concurrent_posts() {
                 }
                 received
             });
-            in_time(client.close(LONG)).await.expect("nothing is lost");
+            in_time(client.close(LONG)).await.expect("no message should be lost");
             let posted: u32 = in_time(posting).await.expect("task should not panic");
             let received = in_time(receiving).await.expect("task should not panic");
             assert_eq!(received, posted, "connection {number}");
@@ -370,7 +380,9 @@ fn tokio_close_delivers_concurrent_posts() {
     });
 }
 
-/// The calls of a runtime's tasks end with the runtime. A connection outside of the tasks outlives the runtime.
+/// Checks that the calls of a runtime's tasks end with the runtime.
+///
+/// A connection outside of the tasks outlives the runtime.
 fn runtime_may_end_before_connections(address: SocketAddr) {
     let before = objects_at(address);
     for runtime in tokios() {
@@ -423,7 +435,7 @@ fn siw_runtime_may_end_before_connections() {
     runtime_may_end_before_connections(siw(0));
 }
 
-/// A connection is converted from threads to tasks and back, and keeps its unread messages.
+/// Checks that a connection is converted from threads to tasks and back, and keeps its unread messages.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn connection_converts_between_tasks_and_threads() {
@@ -433,7 +445,8 @@ fn connection_converts_between_tasks_and_threads() {
     endpoint_messages::receives(&server, b"one");
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = runtime.block_on(async {
-        let server = Connection::from_blocking(server).expect("the runtime watches it");
+        let server =
+            Connection::from_blocking(server).expect("the runtime should watch the object");
         receives(&server, b"two").await;
         send(&server, b"three").await;
         server.into_blocking()
@@ -458,21 +471,26 @@ fn tokio_clones_share_connection() {
         let thread = client.into_blocking();
         send(&server, b"to the task").await;
         let clone = in_time(waiting).await.expect("the task should not panic");
-        let refused = Connection::from_blocking(thread.clone()).expect_err("watched already");
+        let refused = Connection::from_blocking(thread.clone())
+            .expect_err("the runtime should already watch the connection");
         assert_eq!(refused.errno(), libc::EEXIST, "{refused}");
         drop(clone);
-        let again = Connection::from_blocking(thread.clone()).expect("not watched any more");
+        let again = Connection::from_blocking(thread.clone())
+            .expect("the runtime should no longer watch the connection");
         thread.post_bytes(b"from the thread").expect("post");
         receives(&server, b"from the thread").await;
         drop(thread);
         send(&again, b"from the last").await;
         receives(&server, b"from the last").await;
         drop(again);
-        assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+        assert!(
+            in_time(server.recv()).await.expect("receive").is_none(),
+            "the connection should have ended"
+        );
     });
 }
 
-/// A deadline ends a call, and a call that ends so loses no message.
+/// Checks that a deadline ends a call, and that the call then loses no message.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn task_calls_end_at_deadline() {
@@ -510,7 +528,7 @@ fn task_calls_end_at_deadline() {
     });
 }
 
-/// The deadline of a connection begins with the call, even if the call waits for a thread.
+/// Checks that the deadline of a connection begins with the call, even if the call waits for a thread.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn deadline_starts_with_call() {
@@ -608,7 +626,7 @@ impl Wake for Ends {
     }
 }
 
-/// A waker may call back into the connection, even while the connection is aborted.
+/// Checks that a waker may call back into the connection, even during an abort.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn waker_may_reenter_during_abort() {

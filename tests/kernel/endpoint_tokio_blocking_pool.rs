@@ -37,7 +37,7 @@ fn with_one_thread_for_blocking_work(test: impl Future<Output = ()>) {
     assert_eq!(objects(), before);
 }
 
-/// Keeps the thread for blocking work busy until this value is released.
+/// A value that keeps the thread for blocking work busy until it is released.
 struct Held {
     releases: mpsc::Sender<()>,
     busy: JoinHandle<()>,
@@ -110,7 +110,9 @@ fn abort_leaves_runtime_thread() {
     });
 }
 
-/// When all messages are sent, the connection ends for each call, while the disconnect command waits for its thread.
+/// Checks that the connection ends for each call while the disconnect command waits.
+///
+/// The command waits for its thread after all messages are sent.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn close_command_delays_no_other_call() {
@@ -130,7 +132,10 @@ fn close_command_delays_no_other_call() {
         }
         held.release().await;
         let peer = task::spawn(async move {
-            assert!(server.recv().await.expect("receive").is_none(), "the end");
+            assert!(
+                server.recv().await.expect("receive").is_none(),
+                "the connection should have ended"
+            );
             server.abort().await;
         });
         in_time(closing).await.expect("close");
@@ -196,7 +201,7 @@ fn bind_and_leave_of_group_leave_runtime_thread() {
     });
 }
 
-/// Each object is dropped on the thread for blocking work, with all objects that belong to it.
+/// Drops each object, with all objects that belong to it, on the thread for blocking work.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn drops_leave_runtime_thread() {
@@ -204,7 +209,9 @@ fn drops_leave_runtime_thread() {
         let before = objects();
         let connection = || async {
             let both = endpoint_connect::pair(roce(0), &ConnectionConfig::default());
-            both.map(|one| Connection::from_blocking(one).expect("the runtime watches it"))
+            both.map(|one| {
+                Connection::from_blocking(one).expect("the runtime should watch the object")
+            })
         };
         goes_later(connection().await, &before).await;
         let [client, server] = connection().await;
@@ -214,7 +221,7 @@ fn drops_leave_runtime_thread() {
     });
 }
 
-/// The thread for blocking work rejects a dropped request.
+/// Checks that the thread for blocking work rejects a dropped request.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn tokio_dropped_request_leaves_runtime_thread() {
@@ -255,7 +262,7 @@ fn tokio_without_io_or_time_is_refused() {
             ]
         });
         for refused in errors {
-            let error = refused.expect_err("the runtime has no I/O or no time");
+            let error = refused.expect_err("the runtime should lack I/O or time");
             assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
             assert!(error.to_string().contains("enable_all"), "{error}");
         }

@@ -57,7 +57,7 @@ pub(crate) async fn has_all_buffers(connection: &Connection, send_buffers: u32) 
         all.push(in_time(connection.acquire_buffer()).await.expect("a buffer"));
     }
     let none = executor::timeout(Duration::ZERO, connection.acquire_buffer()).await;
-    none.expect_err("there is no other one");
+    none.expect_err("no other buffer should be free");
 }
 
 async fn receiving(address: SocketAddr) {
@@ -187,7 +187,7 @@ async fn reaching_memory(address: SocketAddr) {
         send(&client, b"look").await;
         receives(&server, b"look").await;
         let mut bytes = [0; 1];
-        memory.read(100, &mut bytes).expect("within");
+        memory.read(100, &mut bytes).expect("the range should be within the memory");
         assert_eq!(bytes[0], if point.polls > 0 { number } else { 0 }, "{point:?}");
         if has_atomics {
             let there = in_time(client.fetch_add(&remote, 0, 0)).await.expect("add");
@@ -208,7 +208,10 @@ async fn closing(address: SocketAddr) {
             send(&client, b"last").await;
             let peer = executor::spawn(async move {
                 receives(&server, b"last").await;
-                assert!(server.recv().await.expect("receive").is_none(), "the end");
+                assert!(
+                    server.recv().await.expect("receive").is_none(),
+                    "the connection should have ended"
+                );
                 server.close(LONG).await.expect("close");
             });
             let closed = until_dropped(client.close(LONG), point).await.is_some();
@@ -218,7 +221,7 @@ async fn closing(address: SocketAddr) {
                 in_time(client.flush()).await.ok();
                 drop(client);
             }
-            in_time(peer).await.expect("the peer has closed");
+            in_time(peer).await.expect("the peer should have closed");
             if closed {
                 break;
             }
@@ -240,7 +243,10 @@ async fn aborting(address: SocketAddr) {
                 in_time(client.recv()).await.expect_err("this side should have ended it");
             }
         }
-        assert!(in_time(server.recv()).await.expect("receive").is_none(), "the end");
+        assert!(
+            in_time(server.recv()).await.expect("receive").is_none(),
+            "the connection should have ended"
+        );
         if aborted {
             break;
         }

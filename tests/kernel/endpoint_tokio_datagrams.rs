@@ -72,7 +72,7 @@ async fn pair() -> (DatagramSocket, Arc<DatagramSocket>, DatagramPeer) {
     let mut serving = executor::spawn(async move { serving.recv_from().await.map(drop) });
     let peer = in_time(client.resolve_peer(at)).await.expect("resolve");
     serving.abort();
-    serving.await.expect_err("nothing was sent");
+    serving.await.expect_err("no datagram should arrive");
     (client, server, peer)
 }
 
@@ -101,29 +101,35 @@ fn tasks_exchange_datagrams() {
     }
 }
 
-/// iWARP, a peer without a listener, peers and buffers of other sockets, and joined groups are refused.
+/// Checks refused calls: iWARP, no listener, objects of other sockets, and joined groups.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn invalid_task_calls_are_refused_as_on_siw() {
     on_each_executor(roce(0), || async {
         let iwarp = DatagramSocket::bind(siw(0), &config()).await;
-        let error = iwarp.expect_err("iWARP has no datagrams");
+        let error = iwarp.expect_err("iWARP should have no datagrams");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         let (client, server, peer) = pair().await;
         let error =
             in_time(client.resolve_peer(roce(7199))).await.expect_err("no program should listen");
         assert_eq!(*error.kind(), ErrorKind::Unreachable(NO_LISTENER), "{error}");
         let buffer = filled(&server, b"x").await;
-        let error = server.post_send_to(buffer, &peer).await.expect_err("a peer of another");
+        let error = server
+            .post_send_to(buffer, &peer)
+            .await
+            .expect_err("a peer of another socket should be refused");
         assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
         let buffer = filled(&server, b"x").await;
-        let error = client.send_to(buffer, &peer).await.expect_err("a buffer of another");
+        let error = client
+            .send_to(buffer, &peer)
+            .await
+            .expect_err("a buffer of another socket should be refused");
         assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
         let joined = client.join_multicast(group(1), Membership::Full).await.expect("join");
         let again = client
             .join_multicast(group(1), Membership::Full)
             .await
-            .expect_err("socket is in the group already");
+            .expect_err("socket should be in the group already");
         assert_eq!(again.errno(), libc::EADDRINUSE, "{again}");
         drop(joined);
         has_all_buffers(&client).await;
@@ -131,7 +137,7 @@ fn invalid_task_calls_are_refused_as_on_siw() {
     });
 }
 
-/// The end of a socket wakes all waiting tasks, in each call.
+/// Checks that the end of a socket wakes all waiting tasks, in each call.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn end_of_socket_wakes_all_tasks() {
@@ -156,17 +162,18 @@ fn end_of_socket_wakes_all_tasks() {
             let error = in_time(call)
                 .await
                 .expect("task should not panic")
-                .expect_err("the socket has ended");
+                .expect_err("the socket should have ended");
             assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         }
-        let error =
-            in_time(client.join_multicast(group(2), Membership::Full)).await.expect_err("ended");
+        let error = in_time(client.join_multicast(group(2), Membership::Full))
+            .await
+            .expect_err("the socket should have ended");
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
         drop(held);
     });
 }
 
-/// A socket is converted from threads to tasks and back, and keeps its unread datagrams.
+/// Checks that a socket is converted from threads to tasks and back, and keeps its unread datagrams.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn socket_converts_between_tasks_and_threads() {
@@ -175,7 +182,8 @@ fn socket_converts_between_tasks_and_threads() {
     client.post_send_to(endpoint_datagrams::filled(&client, b"one"), &peer).expect("post");
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
     let server = runtime.block_on(async {
-        let server = DatagramSocket::from_blocking(server).expect("the runtime watches it");
+        let server =
+            DatagramSocket::from_blocking(server).expect("the runtime should watch the object");
         let sender = receives(&server, b"one").await;
         send(&server, b"two", &sender).await;
         server.into_blocking()
@@ -189,7 +197,7 @@ fn socket_converts_between_tasks_and_threads() {
 async fn has_all_buffers(socket: &DatagramSocket) {
     let all = [filled(socket, b"").await, filled(socket, b"").await];
     let none = executor::timeout(Duration::ZERO, socket.acquire_buffer()).await;
-    none.expect_err("there is no other one");
+    none.expect_err("no other buffer should be free");
     drop(all);
 }
 

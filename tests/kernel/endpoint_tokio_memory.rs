@@ -58,7 +58,7 @@ async fn on_a_connection(address: SocketAddr) {
             client.compare_swap(&remote, 0, 1, 2).await.expect("swap");
         }
     }
-    assert_eq!(heap::count() - before, 0, "of 50 rounds");
+    assert_eq!(heap::count() - before, 0, "50 rounds should allocate nothing");
     drop(client);
     server.await.expect("server should get the end");
 }
@@ -113,7 +113,7 @@ async fn on_sockets() {
         }
         client.flush().await.expect("flush");
     }
-    assert_eq!(heap::count() - before, 0, "of 50 rounds");
+    assert_eq!(heap::count() - before, 0, "50 rounds should allocate nothing");
     serving.abort();
 }
 

@@ -276,8 +276,8 @@ fn killed_peer_process_ends_every_task(
                         .expect_err("no peer should answer"),
                 );
             });
-            runtime.block_on(test).expect("the test has ended well");
-            child.join().expect("the child has ended well");
+            runtime.block_on(test).expect("the test should end in time");
+            child.join().expect("the child should not panic");
         });
         drop(runtime);
         assert_eq!(objects_at(address), before);
@@ -306,7 +306,7 @@ fn siw_killed_peer_process_ends_every_task() {
     killed_peer_process_ends_every_task(siw(0), IDLE);
 }
 
-/// TCP gives up only if it has data to send. On an idle connection, the data is a keep-alive probe.
+/// Cuts the wire. TCP gives up only if it has data to send: on an idle connection, a probe.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_cut_wire_ends_every_task() {
@@ -330,7 +330,7 @@ fn siw_cut_wire_ends_every_task() {
     });
 }
 
-/// After all messages are sent, a close waits for the peer's answer. The end of the peer counts as an answer.
+/// Ends the peer while a close waits for its answer. The end counts as an answer.
 fn instead_of_answering(address: SocketAddr) {
     on_each_executor(address, move || async move {
         let [client, server] = pair(address, &ConnectionConfig::default()).await;
@@ -356,7 +356,7 @@ fn siw_close_succeeds_when_peer_leaves_unanswered() {
     instead_of_answering(siw(0));
 }
 
-/// The peer drops the request after accepting it from the listener, or drops the listener.
+/// Drops the request after the peer accepted it from the listener, or drops the listener.
 fn instead_of_accepting(address: SocketAddr) {
     on_each_executor(address, move || async move {
         for is_taken in [true, false] {
@@ -377,7 +377,10 @@ fn instead_of_accepting(address: SocketAddr) {
             }
             drop(listener);
             was_refused(
-                &in_time(connecting).await.expect("task should not panic").expect_err("refused"),
+                &in_time(connecting)
+                    .await
+                    .expect("task should not panic")
+                    .expect_err("the request should be refused"),
             );
         }
     });
@@ -399,14 +402,14 @@ fn siw_connect_fails_when_peer_leaves() {
 fn wait_until_readable(fd: &impl AsFd) {
     let mut fds = [PollFd::new(fd.as_fd(), PollFlags::POLLIN)];
     let long = PollTimeout::try_from(LONG).expect("the timeout should fit");
-    assert!(poll(&mut fds, long).expect("poll") > 0, "nothing comes");
+    assert!(poll(&mut fds, long).expect("poll") > 0, "the descriptor should become readable");
 }
 
 async fn accept(incoming: Incoming) -> Result<Connection> {
     incoming.accept(&ConnectionConfig::default(), &[], LONG).await
 }
 
-/// If the peer leaves before it gets the answer, or before its request is read, only the accept fails.
+/// Checks that only the accept fails if the peer leaves before its request is read or answered.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_accept_fails_when_peer_left() {
@@ -454,11 +457,14 @@ fn late_accept_fails_when_peer_left() {
         let incoming = in_time(listener.accept()).await.expect("a request");
         let accepted = in_time(accept(incoming)).await.expect("accept");
         drop(in_time(connecting).await.expect("task should not panic").expect("connect"));
-        assert!(in_time(accepted.recv()).await.expect("receive").is_none(), "the end");
+        assert!(
+            in_time(accepted.recv()).await.expect("receive").is_none(),
+            "the connection should have ended"
+        );
     });
 }
 
-/// Each call in which a task may wait ends when the device is removed.
+/// Checks that each call in which a task may wait ends when the device is removed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn device_removal_ends_every_task() {
@@ -488,8 +494,10 @@ fn device_removal_ends_every_task() {
         let resolving = async move { resolves.resolve_peer(at).await.map(drop) };
         let resolving = waits(Box::pin(resolving)).await;
         let deletion = own.delete();
-        let unresolved =
-            in_time(resolving).await.expect("task should not panic").expect_err("no device");
+        let unresolved = in_time(resolving)
+            .await
+            .expect("task should not panic")
+            .expect_err("the resolution should fail");
         // The peer may lose the device first. Then the address has no listener.
         let is_known = matches!(unresolved.kind(), ErrorKind::DeviceRemoved(_))
             || *unresolved.kind() == ErrorKind::Unreachable(NO_LISTENER);

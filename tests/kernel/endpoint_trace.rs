@@ -36,7 +36,7 @@ impl Notes {
     fn record_line(&self, name: &str, fields: Fields) -> u64 {
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
         reports.push(format!("{name}:{}", fields.0));
-        u64::try_from(reports.len()).expect("few")
+        u64::try_from(reports.len()).expect("the number should fit")
     }
 
     /// Returns the result of `run` and the records of its execution.
@@ -58,7 +58,7 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let value = format!("{value:?}");
         let shown = if field.name() == "id" { "some" } else { &value };
-        write!(self.0, " {field}={shown}").expect("a string takes all");
+        write!(self.0, " {field}={shown}").expect("writing to a string should succeed");
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
@@ -188,7 +188,7 @@ fn siw_connection_life_is_traced() {
     connection_life_is_traced(siw(0));
 }
 
-/// A connection whose peer does not answer any more reports its failure and its end.
+/// Checks that a connection whose peer does not answer any more reports its failure and its end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn connection_failure_is_traced() {
@@ -239,7 +239,9 @@ fn socket_life_is_traced() {
     drop(peer);
 }
 
-/// A listener, a connection and a socket each report the removal once, whichever call detects it first.
+/// Checks that a listener, a connection and a socket each report the removal once.
+///
+/// This holds whichever call detects the removal first.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn device_removal_is_traced_once_per_object() {
@@ -293,13 +295,13 @@ fn attempt_failing_at_start_is_traced() {
     let nowhere = SocketAddr::from(([192, 0, 2, 1], 0));
     let connector = Connector::new().local_addr(nowhere);
     let (failed, reports) = Notes::of(|| connector.connect(roce(7471)).map(drop));
-    let error = failed.expect_err("no device has the address");
+    let error = failed.expect_err("no device should have the address");
     let peer = format!("span: peer={}", roce(7471));
     let failed = state(&format!("failed error={error}"));
     assert_eq!(reports, ["connection: id=some".to_owned(), peer, failed]);
 }
 
-/// The id of an attempt already exists when its descriptors cannot be created.
+/// Traces an attempt whose id already exists when its descriptors cannot be created.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn attempt_without_descriptors_is_traced() {
@@ -319,11 +321,11 @@ fn attempt_without_descriptors_is_traced() {
                 attempts += 1;
             }
         }
-        assert!(attempts > 0, "none began");
+        assert!(attempts > 0, "an attempt should have begun");
     });
 }
 
-/// The connection is already established when epoll refuses its descriptors.
+/// Traces a connection that is already established when epoll refuses its descriptors.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_epoll_registration_is_traced() {
@@ -333,7 +335,7 @@ fn failed_epoll_registration_is_traced() {
         let _none = Sysctl::new("fs/epoll/max_user_watches", "0");
         connecting.wait().map(drop)
     });
-    let error = finished.expect_err("no more descriptors are waited for");
+    let error = finished.expect_err("epoll should accept no more descriptors");
     assert_eq!(error.errno(), libc::ENOSPC, "{error}");
     let reports: Vec<_> = reports.iter().map(String::as_str).collect();
     let [accepting, established, failed] = reports[..] else { panic!("{reports:?}") };
@@ -342,7 +344,7 @@ fn failed_epoll_registration_is_traced() {
     assert_eq!(failed, state(&format!("failed error={error}")));
 }
 
-/// Returns the records of a request from its arrival on, and the result of `with`, which handles the request.
+/// Returns the result of `with`, which handles a request, and the records from its arrival on.
 fn trace_of_request<T>(address: SocketAddr, with: impl FnOnce(Incoming) -> T) -> (T, Vec<String>) {
     // The span of the listener exists only if there is a subscriber.
     let (listener, _) = Notes::of(|| Listener::bind(address).expect("listen"));
@@ -374,7 +376,7 @@ fn rejected_request_is_traced() {
     assert_eq!(reports, [state("rejected")]);
 }
 
-/// Each step of an accept that fails is reported.
+/// Checks that each step of an accept that fails is reported.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_accept_is_traced() {

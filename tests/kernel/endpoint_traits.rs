@@ -76,7 +76,9 @@ fn connect_tries_addresses_in_turn(address: SocketAddr) {
     assert_eq!(connection.peer_addr(), Some(server));
     drop(connection);
     // The last error is returned.
-    let error = Connector::new().connect(&[unused(address), ABSENT][..]).expect_err("no server");
+    let error = Connector::new()
+        .connect(&[unused(address), ABSENT][..])
+        .expect_err("no server should be at the addresses");
     assert!(error.to_string().contains("192.0.2.1"), "{error}");
     drop(listener);
     assert_eq!(objects_at(address), before);
@@ -101,13 +103,14 @@ fn total_timeout_covers_all_addresses() {
     let listener = Listener::bind(roce(0)).expect("listen");
     let server = listener.local_addr().expect("an IP address");
     let connector = Connector::new().total_timeout(Duration::from_millis(300));
-    let error = connector.connect(&[server, server, server][..]).expect_err("no answer");
+    let error =
+        connector.connect(&[server, server, server][..]).expect_err("no server should answer");
     assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
     let mut requests = 0;
     while listener.accept_timeout(Duration::from_millis(500)).is_ok() {
         requests += 1;
     }
-    assert_eq!(requests, 1, "the first attempt took all the time");
+    assert_eq!(requests, 1, "the first attempt should use all the time");
 }
 
 #[test]
@@ -139,7 +142,9 @@ fn bind_tries_addresses_in_turn() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn malformed_address_is_refused() {
-    let error = Connector::new().connect("10.0.0.1").expect_err("no port");
+    let error = Connector::new()
+        .connect("10.0.0.1")
+        .expect_err("an address without a port should be refused");
     assert_eq!(
         error.to_string(),
         "cannot use the address \"10.0.0.1\": an address has the form HOST:PORT (EINVAL)"
@@ -161,8 +166,11 @@ fn message_iterator_ends_with_connection() {
     assert_eq!(received, [b"one", b"two"]);
     server.abort();
     let ended: Vec<_> = server.messages().map(|message| message.map(drop)).collect();
-    assert_eq!(ended.len(), 1, "an error ends the iterator");
-    assert_eq!(*ended[0].as_ref().expect_err("aborted").kind(), ErrorKind::Disconnected);
+    assert_eq!(ended.len(), 1, "an error should end the iterator");
+    assert_eq!(
+        *ended[0].as_ref().expect_err("the connection should be aborted").kind(),
+        ErrorKind::Disconnected
+    );
 }
 
 #[test]
@@ -191,11 +199,11 @@ fn buffer_implements_write() {
     let config = ConnectionConfig::new().send_buffer_size(16);
     let [client, server] = pair(roce(0), &config);
     let mut buffer = client.acquire_buffer().expect("a buffer");
-    assert_eq!(buffer.len(), 16, "a buffer is full at first");
+    assert_eq!(buffer.len(), 16, "a buffer should be full at first");
     buffer.set_len(0).expect("an empty message should fit");
     write!(buffer, "number {}", 7).expect("the text should fit");
     assert_eq!(buffer.as_ref(), b"number 7");
-    let error = buffer.write_all(&[0; 9]).expect_err("the buffer is full");
+    let error = buffer.write_all(&[0; 9]).expect_err("the buffer should be full");
     assert_eq!((error.kind(), buffer.len()), (std::io::ErrorKind::WriteZero, 16));
     buffer.set_len(8).expect("the length should fit");
     buffer.as_mut()[0] = b'N';
@@ -269,19 +277,22 @@ fn streams_return_requests_and_messages(address: SocketAddr) {
         });
         let incoming = {
             let mut requests = pin!(listener.incoming());
-            next(&mut requests).await.expect("the stream does not end").expect("a request")
+            next(&mut requests).await.expect("the stream should not end").expect("a request")
         };
         let accepted = incoming.await.expect("accept");
         let mut messages = pin!(accepted.messages());
         for text in ["one", "two"] {
-            let message = next(&mut messages).await.expect("not the end").expect("a message");
+            let message = next(&mut messages)
+                .await
+                .expect("the stream should have a message")
+                .expect("a message");
             assert_eq!(&message[..], text.as_bytes());
         }
         assert!(!messages.is_terminated());
         assert!(next(&mut messages).await.is_none());
         assert!(messages.is_terminated());
         assert!(next(&mut messages).await.is_none());
-        client.await.expect("the client has closed");
+        client.await.expect("the client should close");
     });
     assert_eq!(objects_at(address), before);
 }

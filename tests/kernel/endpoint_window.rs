@@ -29,7 +29,9 @@ fn with_window() -> ([Connection; 2], RegisteredMemory, ExportedMemory, RemoteMe
     ([client, server], registered, export, remote)
 }
 
-/// A message invalidates the key of a window. The message reports the key, and the export records the invalidation.
+/// Checks that a message invalidates the key of a window.
+///
+/// The message reports the key, and the export records the invalidation.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_invalidates_window() {
@@ -66,7 +68,7 @@ fn message_invalidates_window() {
     assert_eq!(objects_at(roce(0)), before);
 }
 
-/// The peer cannot use a window that this side has revoked.
+/// Checks that the peer cannot use a window that this side has revoked.
 ///
 /// The memory stays until the last window is destroyed.
 #[test]
@@ -94,7 +96,7 @@ fn revoked_window_refuses_peer() {
     );
 }
 
-/// Failed and abandoned exports of windows do not affect the connection.
+/// Checks that failed and abandoned exports of windows do not affect the connection.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn abandoned_window_leaves_connection_intact() {
@@ -143,7 +145,7 @@ fn post_invalidation(
     (memory, export, remote)
 }
 
-/// siw invalidates the key of any export, and reports this to no program.
+/// Checks that siw invalidates the key of any export, and reports this to no program.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_invalidation_is_not_reported() {
@@ -163,7 +165,7 @@ fn siw_invalidation_is_not_reported() {
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
 }
 
-/// rxe refuses to invalidate the key of an export that is no window, and ends the connection.
+/// Checks that rxe does not invalidate the key of an export that is no window.
 ///
 /// This side reports the message as the cause. The peer's send succeeds.
 #[test]
@@ -183,13 +185,13 @@ fn rxe_invalidation_of_region_is_refused() {
     assert!(!export.is_invalidated());
 }
 
-/// A datagram cannot invalidate a key.
+/// Checks that a datagram cannot invalidate a key.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn datagram_that_invalidates_is_refused() {
     let socket = DatagramSocket::bind(roce(0), &DatagramConfig::default()).expect("bind");
     let peer = socket
-        .start_resolve_peer(socket.local_addr().expect("bound"))
+        .start_resolve_peer(socket.local_addr().expect("the id should have an address"))
         .and_then(|peer| peer.wait_timeout(LONG))
         .expect("resolve");
     let mut buffer = socket.acquire_buffer().expect("a buffer should be free");

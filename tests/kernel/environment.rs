@@ -61,16 +61,16 @@ fn check_devices(devices: &[Device]) {
         assert_eq!(device.transport(), Some(transport));
         assert_eq!(device.port_count(), Some(1), "{device:?}");
         assert_ne!(device.node_guid(), None, "{device:?}");
-        let node = device.uverbs().expect("each has a verbs node");
+        let node = device.uverbs().expect("each device should have a verbs node");
         assert_eq!(node.abi_version(), Some(abi), "{device:?}");
-        let file = fs::metadata(node.path()).expect("the node is there");
+        let file = fs::metadata(node.path()).expect("the node should exist");
         assert_eq!(node.device_number(), Some(file.rdev()), "{device:?}");
     }
     let guids: HashSet<_> = devices.iter().map(Device::node_guid).collect();
     assert_eq!(guids.len(), devices.len(), "{devices:?}");
     let manager = device::cm_char_device();
     assert_eq!(manager.abi_version(), Some(4));
-    let file = fs::metadata(manager.path()).expect("the node is there");
+    let file = fs::metadata(manager.path()).expect("the node should exist");
     assert_eq!(manager.device_number(), Some(file.rdev()));
 }
 
@@ -110,7 +110,7 @@ fn sysfs_alone_lists_all_devices() {
         let alone = device::list().expect("list");
         check_devices(&alone);
         assert!(alone.iter().all(|device| device.index().is_none()), "{alone:?}");
-        let error = alone[0].resources().expect_err("sysfs does not count objects");
+        let error = alone[0].resources().expect_err("sysfs should not count objects");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         Connection::new(Shape::default()).close();
     });
@@ -123,8 +123,8 @@ fn rdma_cm_of_other_abi_version_is_refused() {
         forbid_netlink();
         hide("/sys/class/misc");
         fs::create_dir("/sys/class/misc/rdma_cm").expect("a directory");
-        fs::write("/sys/class/misc/rdma_cm/abi_version", "5\n").expect("another version");
-        let error = EventChannel::new().expect_err("this library supports only 4");
+        fs::write("/sys/class/misc/rdma_cm/abi_version", "5\n").expect("write another version");
+        let error = EventChannel::new().expect_err("version 5 should not be supported");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         let text = error.to_string();
         assert!(text.contains("/dev/infiniband/rdma_cm"), "{text}");
@@ -138,13 +138,13 @@ fn verbs_of_other_abi_version_are_refused() {
     in_child(|| {
         forbid_netlink();
         hide("/sys/class/infiniband_verbs");
-        fs::write("/sys/class/infiniband_verbs/abi_version", "7\n").expect("another version");
-        let error = device::list().expect_err("this library supports only 6");
+        fs::write("/sys/class/infiniband_verbs/abi_version", "7\n").expect("write another version");
+        let error = device::list().expect_err("version 7 should not be supported");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     });
 }
 
-/// If the version of the driver's rings is unknown, the library does not use them.
+/// Checks that the library does not use the driver's rings if their version is unknown.
 ///
 /// All other calls work, and so does a connection between queue pairs of the program.
 #[test]
@@ -163,7 +163,8 @@ fn rings_of_unknown_version_are_not_used() {
             CompletionQueue::new(&context, 1, None).map(drop),
             SharedReceiveQueue::new(&pd, SharedReceiveQueueAttributes::default()).map(drop),
         ];
-        for error in rings.map(|made| made.expect_err("its rings are not known")) {
+        for error in rings.map(|made| made.expect_err("the version of the rings should be unknown"))
+        {
             expect_unknown(&error);
         }
         connect_named(&ours, &theirs, client, &ConnParam::default());
@@ -171,7 +172,7 @@ fn rings_of_unknown_version_are_not_used() {
     });
 }
 
-/// A device whose driver needs more than the plain command cannot be opened.
+/// Checks that a device whose driver needs more than the plain command cannot be opened.
 ///
 /// The connection manager still serves queue pairs that the program has created by other means.
 #[test]
@@ -184,7 +185,9 @@ fn unopenable_device_serves_external_queue_pairs() {
             let (_listener, address) = listen(&theirs, roce(0));
             let client = resolve(&ours, address);
             forbid_writing_to_the_next_file(errno);
-            expect_unknown(&client.context().expect_err("its driver wants more"));
+            expect_unknown(
+                &client.context().expect_err("the driver should need more than the plain command"),
+            );
             let most = ConnParam { qp_num: 0x11, ..ConnParam::default() };
             let error = client.connect(&most).expect_err("device limits should be unknown");
             assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
@@ -208,11 +211,11 @@ fn asks_where_to_send(ours: &EventChannel, theirs: &EventChannel, param: &ConnPa
         [ours, theirs].map(|channel| CmId::new(channel, PortSpace::Udp).expect("create an id"));
     listener.bind(roce(0)).expect("bind");
     listener.listen(0).expect("listen");
-    let address = listener.local_addr().expect("query").expect("a bound id has an address");
+    let address = listener.local_addr().expect("query").expect("a bound id should have an address");
     asks.resolve_addr(None, address, LONG).expect("resolve the address");
-    ours.expect_event(EventType::AddrResolved).expect("address resolved");
+    ours.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     asks.resolve_route(LONG).expect("resolve the route");
-    ours.expect_event(EventType::RouteResolved).expect("route resolved");
+    ours.expect_event(EventType::RouteResolved).expect("the route should be resolved");
     asks.connect(param).expect("ask");
     request(theirs).reject(b"no").expect("reject");
     ours.expect_event(EventType::Unreachable).expect_err("a rejection should be an error");
@@ -251,12 +254,15 @@ fn connect_named(ours: &EventChannel, theirs: &EventChannel, client: CmId, depth
     let server = request(theirs);
     server.accept(&named(0x22)).expect("accept");
     let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
-    assert_eq!(event.connection().expect("a connection's").qp_num, 0x22);
+    assert_eq!(
+        event.connection().expect("the event should have connection parameters").qp_num,
+        0x22
+    );
     drop(event);
     let step = client.init_qp_attr(QpState::IB_QPS_RTR).expect("attributes");
     assert_eq!(step.dest_qp_num, 0x22);
     client.establish().expect("establish");
-    theirs.expect_event(EventType::Established).expect("the server is connected");
+    theirs.expect_event(EventType::Established).expect("the server should be connected");
     client.disconnect().expect("disconnect");
     theirs.expect_event(EventType::Disconnected).expect("server should get the event");
 }
@@ -278,7 +284,7 @@ fn missing_netlink_and_sysfs_is_error_with_hint() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn port_attributes_and_tables_are_read() {
-    let port = device(roce_name()).port(1).expect("rxe0 has a port");
+    let port = device(roce_name()).port(1).expect("rxe0 should have a port");
     assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
     assert_eq!(port.link_layer(), Some(LinkLayer::IB_LINK_LAYER_ETHERNET));
     assert_eq!(port.netdev(), Some(roce_end()));
@@ -290,13 +296,16 @@ fn port_attributes_and_tables_are_read() {
         assert_eq!(entry.gid_type, Some(GidType::RoceV2), "{entry:?}");
         assert_eq!(entry.netdev.as_deref(), Some(roce_end()), "{entry:?}");
     }
-    assert_eq!(device(roce_name()).port(2).expect_err("there is one port").errno(), libc::EINVAL);
+    assert_eq!(
+        device(roce_name()).port(2).expect_err("the device should have one port").errno(),
+        libc::EINVAL
+    );
 }
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_port_attributes_and_tables_are_read() {
-    let port = device("siw0").port(1).expect("siw0 has a port");
+    let port = device("siw0").port(1).expect("siw0 should have a port");
     assert_eq!(port.state(), Some(PortState::IB_PORT_ACTIVE));
     assert_eq!(port.netdev(), Some("v1"));
     assert!(port.pkeys().expect("P_Keys").is_empty());
@@ -318,7 +327,7 @@ fn single_gid_entries_agree_with_table() {
         let single = context.file().gid_entry(entry.port_num, entry.gid_index).expect("the entry");
         assert_eq!(single.as_bytes(), entry.as_bytes(), "index {}", entry.gid_index);
     }
-    context.file().gid_entry(2, 0).expect_err("there is one port");
+    context.file().gid_entry(2, 0).expect_err("the device should have one port");
 }
 
 /// Checks that a port's GID table from the ioctl equals the one in sysfs.
@@ -328,17 +337,20 @@ fn check_gids(name: &str) {
     let by_sysfs: Vec<_> = port.gids().expect("GIDs").collect();
     assert_ne!(by_sysfs, []);
     let context = Context::open(&device).expect("open");
-    assert_eq!(context.gids(1).expect("by ioctl"), by_sysfs);
-    assert_eq!(context.gids(2).expect_err("there is one port").errno(), libc::EINVAL);
+    assert_eq!(context.gids(1).expect("read the table by ioctl"), by_sysfs);
+    assert_eq!(context.gids(2).expect_err("the device should have one port").errno(), libc::EINVAL);
     in_child(|| {
         hide("/sys");
         let context = Context::open(&device).expect("open");
-        assert_eq!(port.gids().expect_err("there is no sysfs").errno(), libc::ENOENT);
+        assert_eq!(port.gids().expect_err("sysfs should be missing").errno(), libc::ENOENT);
         let unnamed = by_sysfs.iter().cloned().map(|mut entry| {
             entry.netdev = None;
             entry
         });
-        assert_eq!(context.gids(1).expect("by ioctl alone"), unnamed.collect::<Vec<_>>());
+        assert_eq!(
+            context.gids(1).expect("read the table by ioctl alone"),
+            unnamed.collect::<Vec<_>>()
+        );
         forbid_ioctl();
         let error = context.gids(1).expect_err("no source should answer");
         assert_eq!(error.errno(), libc::ENOENT, "{error}");
@@ -347,7 +359,7 @@ fn check_gids(name: &str) {
     in_child(|| {
         let ours = Context::open(&device).expect("open");
         forbid_ioctl();
-        assert_eq!(ours.gids(1).expect("by sysfs"), by_sysfs);
+        assert_eq!(ours.gids(1).expect("read the table by sysfs"), by_sysfs);
         let error = context.gids(1).expect_err("the object should belong to the parent");
         assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
     });
@@ -365,7 +377,7 @@ fn ioctl_and_sysfs_gid_tables_agree_on_siw() {
     check_gids("siw0");
 }
 
-/// A GID table that exceeds the buffer of the first read is read completely.
+/// Checks that a GID table that exceeds the buffer of the first read is read completely.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn long_gid_table_is_read_whole() {
@@ -376,7 +388,7 @@ fn long_gid_table_is_read_whole() {
         let line = |number| format!("address {verb} fd00:1::{number:x}/64 dev {end} {options}\n");
         let lines: String = (1..=ADDRESSES).map(line).collect();
         let mut ip = Command::new("ip");
-        let mut ip = ip.args(["-6", "-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip");
+        let mut ip = ip.args(["-6", "-batch", "-"]).stdin(Stdio::piped()).spawn().expect("run ip");
         let mut input = ip.stdin.take().expect("a pipe");
         input.write_all(lines.as_bytes()).expect("write to ip");
         drop(input);

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use crate::endpoint_connect::objects_at;
 use crate::fixtures::LONG;
 
-/// Tokio with one thread, and with two.
+/// Returns Tokio with one thread, and with two.
 pub(crate) fn tokios() -> [Runtime; 2] {
     [Builder::new_current_thread(), Builder::new_multi_thread()].map(|mut builder| {
         builder.worker_threads(2).max_blocking_threads(8).enable_all().build().expect("a runtime")
@@ -126,7 +126,7 @@ impl<T: Send + 'static> Task<T> {
         match self {
             Self::Tokio(task) => task.abort(),
             Self::Smol(task) => {
-                let task = task.take().expect("a task is aborted once");
+                let task = task.take().expect("a task should be aborted once");
                 *self = Self::Aborted(Box::pin(task.cancel()));
             }
             Self::Aborted(_) => {}
@@ -146,7 +146,7 @@ impl<T> Future for Task<T> {
                 })
             }),
             Self::Smol(task) => {
-                let task = task.as_mut().expect("the task is present until drop");
+                let task = task.as_mut().expect("the task should exist until the drop");
                 Pin::new(task).poll(context).map(Ok)
             }
             Self::Aborted(ended) => ended.as_mut().poll(context).map(|ended| ended.ok_or(Aborted)),

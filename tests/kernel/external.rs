@@ -61,11 +61,14 @@ impl Established {
         server.accept(&named(&to)).expect("accept");
         // The program must confirm the connection.
         let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
-        assert_eq!(event.connection().expect("a connection's").qp_num, to.qp().number());
+        assert_eq!(
+            event.connection().expect("the event should have connection parameters").qp_num,
+            to.qp().number()
+        );
         drop(event);
         go(&client, &from, &CONNECTED);
         client.establish().expect("establish");
-        theirs.expect_event(EventType::Established).expect("the server is connected");
+        theirs.expect_event(EventType::Established).expect("the server should be connected");
         Self { client, from, server, to, ours, theirs }
     }
 }
@@ -122,7 +125,8 @@ impl Asked {
             .connect(&ConnParam { qp_num: from.qp().number(), ..param.clone() })
             .expect("connect");
         let mut event = theirs.expect_event(EventType::ConnectRequest).expect("a request");
-        let asked = event.connection().expect("a connection's").clone();
+        let asked =
+            event.connection().expect("the event should have connection parameters").clone();
         let server = event.take_request().expect("an id");
         drop(event);
         listener.destroy().expect("destroy");
@@ -135,11 +139,14 @@ impl Asked {
 fn second_establish_is_refused() {
     let connection = Established::new();
     let client = &connection.client;
-    assert_eq!(client.establish().expect_err("again").errno(), libc::EINVAL);
+    assert_eq!(
+        client.establish().expect_err("a second confirmation should be refused").errno(),
+        libc::EINVAL
+    );
     // The connection can be ended, so the call waits for the peer.
     client.migrate_to_sync().expect("make it synchronous");
     client.set_timeout(Some(Duration::ZERO));
-    let error = client.disconnect().expect_err("the peer has not answered");
+    let error = client.disconnect().expect_err("the peer should not have answered");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
 }
 
@@ -160,20 +167,24 @@ fn early_data_establishes_connection() {
     from.post(2, SendOperation::Send, 0..64, SendFlags::SIGNALED).expect("post a send");
     to.done(1);
     server.notify(ib_event_type::IB_EVENT_COMM_EST).expect("notify");
-    let event = theirs.expect_event(EventType::Established).expect("the server is connected");
+    let event =
+        theirs.expect_event(EventType::Established).expect("the server should be connected");
     assert_eq!(event.token(), server.token());
     drop(event);
     let error = server
         .notify(ib_event_type::IB_EVENT_COMM_EST)
-        .expect_err("the connection is established already");
+        .expect_err("the connection should be established already");
     assert_eq!(error.errno(), libc::EISCONN, "{error}");
     let text = error.to_string();
     assert!(text.contains("notify id") && text.contains("IB_EVENT_COMM_EST"), "{text}");
-    let error = server.notify(ib_event_type::IB_EVENT_CQ_ERR).expect_err("not its business");
+    let error =
+        server.notify(ib_event_type::IB_EVENT_CQ_ERR).expect_err("the event should be refused");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    let error = id(&ours).notify(ib_event_type::IB_EVENT_COMM_EST).expect_err("not connecting");
+    let error = id(&ours)
+        .notify(ib_event_type::IB_EVENT_COMM_EST)
+        .expect_err("the id should not be connecting");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    client.establish().expect("the confirmation comes late, and does no harm");
+    client.establish().expect("a late confirmation should succeed");
 }
 
 #[test]
@@ -181,8 +192,8 @@ fn early_data_establishes_connection() {
 fn ece_is_negotiated() {
     let ece = Ece { vendor_id: 0x15_b3c1, options: 0x8000_0001 };
     let (asked, _) = Asked::new(&shallow(), Some(ece));
-    assert_eq!(asked.server.remote_ece().expect("external"), ece);
-    assert_eq!(asked.client.remote_ece().expect("external"), Ece::default());
+    assert_eq!(asked.server.remote_ece().expect("query the peer's ECE options"), ece);
+    assert_eq!(asked.client.remote_ece().expect("query the peer's ECE options"), Ece::default());
     // An answer has the vendor of the request.
     asked.server.set_local_ece(Ece { vendor_id: 1, options: 0x8000_0000 }).expect("set");
     let to = external(&asked.server);
@@ -190,7 +201,7 @@ fn ece_is_negotiated() {
     asked.server.accept(&named(&to)).expect("accept");
     asked.ours.expect_event(EventType::ConnectResponse).expect("an answer");
     let answer = Ece { vendor_id: ece.vendor_id, options: 0x8000_0000 };
-    assert_eq!(asked.client.remote_ece().expect("external"), answer);
+    assert_eq!(asked.client.remote_ece().expect("query the peer's ECE options"), answer);
 }
 
 /// The requested options of the emulated card's vendor. The card lacks one of them. [`AGREED`] has the others.
@@ -216,14 +227,14 @@ fn library_queue_pair_offers_ece_and_takes_answer() {
         let offer = check_offer(from.qp());
         client.connect(&shallow()).expect("connect");
         let server = request(&theirs);
-        assert_eq!(server.remote_ece().expect("external"), offer);
+        assert_eq!(server.remote_ece().expect("query the peer's ECE options"), offer);
         let to = external(&server);
         go(&server, &to, &CONNECTED);
         if let Some(wished) = wished {
             server.set_local_ece(wished).expect("set");
         }
         server.accept(&named(&to)).expect("accept");
-        ours.expect_event(EventType::Established).expect("connected");
+        ours.expect_event(EventType::Established).expect("the connection should be established");
         let agreed = Ece { options: agreed, ..WISHED };
         assert_eq!(from.qp().ece(), is_card().then_some(agreed));
         to.receive(1, 0..64).expect("post a receive");
@@ -245,7 +256,7 @@ fn library_queue_pair_answers_ece() {
         asked.ours.expect_event(EventType::ConnectResponse).expect("an answer");
         let options = if is_card() { options } else { 0 };
         let answer = Ece { options, ..question };
-        assert_eq!(asked.client.remote_ece().expect("external"), answer);
+        assert_eq!(asked.client.remote_ece().expect("query the peer's ECE options"), answer);
         assert_eq!(to.qp().ece(), is_card().then_some(Ece { options, ..WISHED }));
     }
 }
@@ -256,7 +267,10 @@ fn ece_of_other_vendor_is_refused() {
     let client = resolve(&channel(), listen(&channel(), roce(0)).1);
     let io = external(&client);
     let offer = check_offer(io.qp());
-    let error = io.qp().set_ece(Ece { vendor_id: 7, options: 1 }).expect_err("other vendor");
+    let error = io
+        .qp()
+        .set_ece(Ece { vendor_id: 7, options: 1 })
+        .expect_err("options of another vendor should be refused");
     if is_card() {
         assert_invalid(&error, &["set the ECE options of", "0x7 instead of 0x15b3"]);
     } else {
@@ -269,11 +283,15 @@ fn ece_of_other_vendor_is_refused() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn ece_can_be_reject_reason() {
     let (asked, _) = Asked::new(&shallow(), None);
-    assert_eq!(asked.server.remote_ece().expect("external"), Ece::default());
-    let error = asked.server.reject_ece(&[1; 149]).expect_err("too long");
+    assert_eq!(asked.server.remote_ece().expect("query the peer's ECE options"), Ece::default());
+    let error =
+        asked.server.reject_ece(&[1; 149]).expect_err("the private data should be too long");
     assert_invalid(&error, &["149 bytes", "maximum of 148"]);
     asked.server.reject_ece(b"not these").expect("reject");
-    let error = asked.ours.expect_event(EventType::ConnectResponse).expect_err("rejected");
+    let error = asked
+        .ours
+        .expect_event(EventType::ConnectResponse)
+        .expect_err("the request should be rejected");
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };
     assert_eq!(rejection.reason, RejectReason::VENDOR_OPTION_NOT_SUPPORTED);
     assert_eq!(rejection.reason.0, 35);
@@ -293,7 +311,9 @@ fn ece_is_refused_with_library_queue_pair() {
     connection.close();
     let id = id(&channel());
     for vendor_id in [0, 0x100_0000, u32::MAX] {
-        let error = id.set_local_ece(Ece { vendor_id, options: 1 }).expect_err("no vendor");
+        let error = id
+            .set_local_ece(Ece { vendor_id, options: 1 })
+            .expect_err("options without a vendor should be refused");
         assert_invalid(&error, &["vendor"]);
     }
 }
@@ -308,6 +328,9 @@ fn external_queue_pair_parameters_arrive() {
     assert_eq!((seen.retry_count, seen.rnr_retry_count), (7, 7));
     for (qp_num, part) in [(0, "no queue pair"), (0x100_0000, "0x1000000")] {
         let param = ConnParam { qp_num, ..shallow() };
-        assert_invalid(&asked.server.accept(&param).expect_err("none"), &["accept", part]);
+        assert_invalid(
+            &asked.server.accept(&param).expect_err("the queue pair number should be refused"),
+            &["accept", part],
+        );
     }
 }

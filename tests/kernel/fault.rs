@@ -127,16 +127,21 @@ fn sge_beyond_region_is_refused_locally() {
         region.sge(..).expect("the range should be within the region").length as usize,
         length
     );
-    assert_eq!(region.sge(length..).expect("nothing, at the end").length, 0);
+    assert_eq!(region.sge(length..).expect("an empty range at the end should be valid").length, 0);
     for part in [0..length + 1, length + 1..length + 1, usize::MAX - 1..usize::MAX] {
-        let error = region.sge(part).expect_err("beyond");
+        let error = region.sge(part).expect_err("a range beyond the end should be refused");
         assert_invalid(&error, &["memory region", &format!("has {length} bytes")]);
     }
     #[expect(clippy::reversed_empty_ranges, reason = "that is what is tested")]
-    region.sge(5..3).expect_err("the range ends before it begins");
-    region.sge(..=usize::MAX).expect_err("beyond");
-    region.sge(..=length).expect_err("one beyond");
-    assert_invalid(&region.read(length - 3, &mut [0; 4]).expect_err("beyond"), &["4 bytes"]);
+    region.sge(5..3).expect_err("a reversed range should be refused");
+    region.sge(..=usize::MAX).expect_err("a range beyond the end should be refused");
+    region.sge(..=length).expect_err("a range beyond the end should be refused");
+    assert_invalid(
+        &region
+            .read(length - 3, &mut [0; 4])
+            .expect_err("a range beyond the end should be refused"),
+        &["4 bytes"],
+    );
     connection.close();
 }
 
@@ -164,7 +169,7 @@ fn manual_sge_beyond_region_fails_in_device() {
     let Connection { client, server, .. } = &receiving;
     let whole = server.io.memory().sge(..).expect("the range should be within the region");
     let beyond = [Sge { addr: (whole.addr.get() + 4090).into(), ..whole }];
-    // SAFETY: as above, but for writing.
+    // SAFETY: the device writes only to the part of the range that is in the region. The region outlives the queue pair.
     unsafe { server.io.qp().post_recv(&ReceiveRequest { wr_id: 3, scatter: &beyond }) }
         .expect("post a receive");
     client.io.post(4, SendOperation::Send, 0..64, SIGNALED).expect("post a send");
@@ -240,8 +245,18 @@ fn registered_program_memory_is_not_copied() {
     let mut region = unsafe { MemoryRegion::register(server.io.qp().pd(), start, 100, access) }
         .expect("memory region");
     assert_eq!((region.len(), region.as_ptr()), (100, start));
-    assert_invalid(&region.read(0, &mut [0]).expect_err("not the region's"), &["memory region"]);
-    assert_invalid(&region.write(0, &[0]).expect_err("not the region's"), &["memory region"]);
+    assert_invalid(
+        &region
+            .read(0, &mut [0])
+            .expect_err("memory that the region does not own should not be copied"),
+        &["memory region"],
+    );
+    assert_invalid(
+        &region
+            .write(0, &[0])
+            .expect_err("memory that the region does not own should not be copied"),
+        &["memory region"],
+    );
     client.io.fill(0, &[7; 100]);
     let there = SendOperation::Write { remote_addr: region.addr(), rkey: region.rkey() };
     client.io.post(1, there, 0..100, SIGNALED).expect("post a write");
@@ -256,14 +271,17 @@ fn registered_program_memory_is_not_copied() {
 fn impossible_regions_are_refused() {
     let connection = connection();
     let pd = connection.client.io.qp().pd();
-    let error = MemoryRegion::alloc(pd, 0, AccessFlags::empty()).expect_err("no bytes");
+    let error = MemoryRegion::alloc(pd, 0, AccessFlags::empty())
+        .expect_err("an empty region should be refused");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     let alone = AccessFlags::IB_UVERBS_ACCESS_REMOTE_WRITE;
-    let error = MemoryRegion::alloc(pd, 64, alone).expect_err("the peer alone");
+    let error = MemoryRegion::alloc(pd, 64, alone)
+        .expect_err("access for the peer alone should be refused");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     let what = format!("64 bytes of memory on {}", roce_name());
     assert!(error.to_string().contains(&what), "{error}");
-    let error = MemoryRegion::alloc(pd, 1 << 50, AccessFlags::empty()).expect_err("too much");
+    let error = MemoryRegion::alloc(pd, 1 << 50, AccessFlags::empty())
+        .expect_err("the region should be too large");
     assert_eq!(error.errno(), libc::ENOMEM, "{error}");
     connection.close();
 }

@@ -45,7 +45,7 @@ pub(crate) fn siw_v6(port: u16) -> SocketAddr {
     ([0xfd00, 0, 0, 0, 0, 0, 0, 2], port).into()
 }
 
-/// The major and minor version of the kernel.
+/// Returns the major and minor version of the kernel.
 pub(crate) fn kernel_version() -> (u32, u32) {
     let name = uname().expect("ask the kernel for its name");
     let release = name.release().to_str().expect("a text");
@@ -62,7 +62,7 @@ pub(crate) const NO_LISTENER: UnreachableReason =
 pub(crate) const REJECTED: UnreachableReason =
     UnreachableReason::Refused(ib_cm_sidr_status::IB_SIDR_REJECT);
 
-/// The default number of send buffers, as the documentation of `ConnectionConfig` and `DatagramConfig` states it.
+/// The documented default number of send buffers of `ConnectionConfig` and `DatagramConfig`.
 pub(crate) const DEFAULT_SEND_BUFFERS: u32 = 16;
 
 /// A time limit that suffices for any call on a loaded machine.
@@ -71,7 +71,7 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Returns a device by its name.
 pub(crate) fn device(name: &str) -> Device {
     let devices = device::list().expect("list the devices");
-    devices.into_iter().find(|device| device.name() == name).expect("the device is there")
+    devices.into_iter().find(|device| device.name() == name).expect("the device should exist")
 }
 
 /// Returns the object counts of rxe0.
@@ -81,7 +81,7 @@ pub(crate) fn objects() -> ResourceCounts {
 
 /// Returns the number of ids that are bound to rxe0.
 pub(crate) fn ids() -> u64 {
-    objects().count("cm_id").expect("ids are counted")
+    objects().count("cm_id").expect("the device should count ids")
 }
 
 /// Returns an event channel.
@@ -108,9 +108,9 @@ pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, Sock
         refused == Some(libc::EADDRINUSE) && address.port() == 0
     };
     let mut tries = (0..17).map(|_| listens());
-    let tried = tries.find(|tried| !is_taken(tried)).expect("a port that TCP does not have");
+    let tried = tries.find(|tried| !is_taken(tried)).expect("a port should be free");
     let listener = tried.expect("listen");
-    let bound = listener.local_addr().expect("query").expect("a bound id has an address");
+    let bound = listener.local_addr().expect("query").expect("a bound id should have an address");
     (listener, bound)
 }
 
@@ -118,9 +118,9 @@ pub(crate) fn listen(channel: &EventChannel, address: SocketAddr) -> (CmId, Sock
 pub(crate) fn resolve(channel: &EventChannel, server: SocketAddr) -> CmId {
     let id = id(channel);
     id.resolve_addr(None, server, LONG).expect("resolve the address");
-    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     id.resolve_route(LONG).expect("resolve the route");
-    channel.expect_event(EventType::RouteResolved).expect("route resolved");
+    channel.expect_event(EventType::RouteResolved).expect("the route should be resolved");
     id
 }
 
@@ -134,7 +134,7 @@ pub(crate) fn ask(channel: &EventChannel, server: SocketAddr, param: &ConnParam)
 /// Returns the id of the next request on `channel`.
 pub(crate) fn request(channel: &EventChannel) -> CmId {
     let mut event = channel.expect_event(EventType::ConnectRequest).expect("a request");
-    event.take_request().expect("a request brings an id")
+    event.take_request().expect("a request should have an id")
 }
 
 /// One side of a connection.
@@ -203,8 +203,8 @@ pub(crate) fn connect(
     client.id.connect(param).expect("connect");
     let server = Side::new(request(theirs), shape);
     server.id.accept(param).expect("accept");
-    ours.expect_event(EventType::Established).expect("the client is connected");
-    theirs.expect_event(EventType::Established).expect("the server is connected");
+    ours.expect_event(EventType::Established).expect("the client should be connected");
+    theirs.expect_event(EventType::Established).expect("the server should be connected");
     listener.destroy().expect("destroy the listener");
     (client, server)
 }
@@ -245,7 +245,7 @@ fn until_in(thread: Pid, state: char) {
     }
 }
 
-/// Sets the flag when it is dropped, even by a panic.
+/// A guard that sets the flag when it is dropped, even by a panic.
 ///
 /// Otherwise a thread that waits for the flag would wait forever.
 pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);

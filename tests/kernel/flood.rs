@@ -66,8 +66,10 @@ fn flood(server: SocketAddr, count: usize) {
         .collect();
     let mut answers = 0;
     while answers < count {
-        let event =
-            channel.get_event_timeout(CLIENT_TIMEOUT).expect("read").expect("each is answered");
+        let event = channel
+            .get_event_timeout(CLIENT_TIMEOUT)
+            .expect("read")
+            .expect("each request should be answered");
         let client = &clients[&event.token()];
         match event.event_type() {
             EventType::AddrResolved => client.resolve_route(LONG).expect("resolve the route"),
@@ -101,14 +103,14 @@ fn request_flood_leaves_honest_client_served() {
     let listener = id(&theirs);
     listener.bind(roce(0)).expect("bind");
     listener.listen(ROOM).expect("listen");
-    let server = listener.local_addr().expect("query").expect("bound");
+    let server = listener.local_addr().expect("query").expect("the id should have an address");
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| serve(&theirs, &is_over));
         let _ending = Ending(&is_over);
         let floods = [(); 2].map(|()| scope.spawn(|| flood(server, requests() / 2)));
         connect_honestly(server);
-        floods.into_iter().for_each(|flood| flood.join().expect("each is answered"));
+        floods.into_iter().for_each(|flood| flood.join().expect("each request should be answered"));
     });
     drop((listener, theirs));
     wait_until("the kernel has nothing left of it", || ids() == before);

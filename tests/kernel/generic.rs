@@ -69,7 +69,11 @@ fn list_longer_than_command_arrives() {
     assert_eq!(from.completed(), with(SUCCESS, 0..1024));
     // No receive is posted, so the sends fill the queue and stay there.
     from.send(0..1000).expect("post sends");
-    assert_unposted(&from.send(1000..2024).expect_err("too many"), libc::ENOMEM, 1000);
+    assert_unposted(
+        &from.send(1000..2024).expect_err("the list should have too many requests"),
+        libc::ENOMEM,
+        1000,
+    );
     to.receive(0..1024).expect("post receives");
     assert_eq!(from.completed(), with(SUCCESS, 0..1024));
 }
@@ -80,20 +84,21 @@ fn first_refused_request_is_reported() {
     let kt = Kt::load();
     let [from, to] = Node::pair(&kt.context(), 16);
     from.send(0..14).expect("post sends");
-    assert_unposted(&from.send(14..18).expect_err("the queue is full"), libc::ENOMEM, 2);
-    assert_unposted(&from.send([18]).expect_err("the queue is full"), libc::ENOMEM, 1);
+    assert_unposted(&from.send(14..18).expect_err("the queue should be full"), libc::ENOMEM, 2);
+    assert_unposted(&from.send([18]).expect_err("the queue should be full"), libc::ENOMEM, 1);
     assert_eq!(from.completed(), [], "no send should complete");
     to.receive(0..16).expect("post receives");
     assert_eq!(from.completed(), with(SUCCESS, 0..16));
     assert_eq!(to.completed(), with(SUCCESS, 0..16));
     to.receive(0..10).expect("post receives");
-    assert_unposted(&to.receive(10..17).expect_err("the queue is full"), libc::ENOMEM, 1);
+    assert_unposted(&to.receive(10..17).expect_err("the queue should be full"), libc::ENOMEM, 1);
     // A list cannot be longer than the queue.
     let mut queue = from.qp.lock_send_queue().expect("send queue");
     for wr_id in 0..16 {
         Node::push(&mut queue, wr_id, SendOperation::Send, 1).expect("push");
     }
-    let error = Node::push(&mut queue, 16, SendOperation::Send, 1).expect_err("full");
+    let error =
+        Node::push(&mut queue, 16, SendOperation::Send, 1).expect_err("the queue should be full");
     assert_invalid(&error, &["queue is full", "16"]);
     drop(queue);
     assert_eq!(from.completed(), with(SUCCESS, 0..16));
@@ -105,11 +110,17 @@ fn post_in_wrong_state_names_state() {
     let kt = Kt::load();
     let node = Node::new(&kt.context(), QpType::IB_UVERBS_QPT_RC, 16);
     assert_eq!(node.qp.caps().max_inline_data, 0);
-    assert_invalid(&node.receive([1]).expect_err("in RESET"), &["IB_QPS_RESET"]);
+    assert_invalid(
+        &node.receive([1]).expect_err("the queue pair should be in RESET"),
+        &["IB_QPS_RESET"],
+    );
     node.go(QpState::IB_QPS_INIT, 0).expect("modify");
     node.receive([1]).expect("post a receive");
-    assert_invalid(&node.send([2]).expect_err("in INIT"), &["IB_QPS_INIT", "IB_QPS_RTS"]);
-    assert!(node.go(QpState::IB_QPS_RTS, 0).is_err(), "RTR comes first");
+    assert_invalid(
+        &node.send([2]).expect_err("the queue pair should be in INIT"),
+        &["IB_QPS_INIT", "IB_QPS_RTS"],
+    );
+    assert!(node.go(QpState::IB_QPS_RTS, 0).is_err(), "RTR should come first");
     // The queue pair connects to itself.
     for state in [QpState::IB_QPS_RTR, QpState::IB_QPS_RTS] {
         node.go(state, node.qp.number()).expect("modify");
@@ -174,7 +185,7 @@ fn every_operation_completes_with_its_opcode() {
     );
     let mut queue = from.qp.lock_send_queue().expect("send queue");
     let error = Node::push_nothing(&mut queue, SendOperation::LocalInvalidate { rkey });
-    let error = error.expect_err("no command carries it");
+    let error = error.expect_err("no command should carry the operation");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     drop(queue);
     // The message is longer than the receive: both sides report this, and later requests are flushed.
@@ -221,7 +232,7 @@ fn datagrams_follow_address_handle() {
     assert_eq!(kt.count("ah"), 0);
 }
 
-/// A queue pair without acknowledgments survives a failed send, in state SQE.
+/// Checks that a queue pair without acknowledgments survives a failed send, in state SQE.
 ///
 /// In SQE it still receives. It sends again after a change to RTS.
 #[test]
@@ -265,7 +276,7 @@ fn failed_send_leaves_unreliable_queue_pair_in_sqe() {
         let back = QueuePairAttributes::to(QpState::IB_QPS_RTS).from_state(QpState::IB_QPS_SQE);
         from.qp.modify(&back).expect("modify");
         assert_eq!(state(&from), QpState::IB_QPS_RTS);
-        from.qp.modify(&back).expect_err("the queue pair is in RTS already");
+        from.qp.modify(&back).expect_err("the queue pair should be in RTS already");
         send(&from, &to, &[5], 0);
         assert_eq!(from.completed(), with(SUCCESS, [5]));
         assert_eq!(to.completed(), with(SUCCESS, [30]));
@@ -320,20 +331,25 @@ fn shared_receive_queue_posts_by_command() {
     from.connect(to.qp.number());
     to.connect(from.qp.number());
     assert_invalid(
-        &to.receive([1]).expect_err("the queue pair uses a shared receive queue"),
+        &to.receive([1]).expect_err("the queue pair should use a shared receive queue"),
         &["uses a shared one"],
     );
     for wr_id in 0..16 {
         receive_shared(&shared, wr_id).expect("post a receive");
     }
-    assert_unposted(&receive_shared(&shared, 16).expect_err("full"), libc::ENOMEM, 1);
+    assert_unposted(
+        &receive_shared(&shared, 16).expect_err("the queue should be full"),
+        libc::ENOMEM,
+        1,
+    );
     from.send(0..14).expect("post sends");
     assert_eq!(to.completed(), with(SUCCESS, 0..14));
     let events = context.async_events();
     let none = events.get_event_timeout(Duration::ZERO).expect("read");
-    assert!(none.is_none(), "two are left: {none:?}");
+    assert!(none.is_none(), "two receives should be left: {none:?}");
     from.send([14]).expect("post a send");
-    let event = events.get_event_timeout(LONG).expect("read").expect("the limit is reached");
+    let event =
+        events.get_event_timeout(LONG).expect("read").expect("an event should report the limit");
     assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_SRQ_LIMIT_REACHED);
     assert_eq!(event.token(), Some(shared.token()));
     drop(event);
@@ -342,7 +358,7 @@ fn shared_receive_queue_posts_by_command() {
     assert_eq!(shared.query().expect("query").max_wr, 64);
 }
 
-/// The errno of a refused request may be any number.
+/// Refuses requests with any errno.
 ///
 /// ENOTSUPP has a name only in the kernel, and EIO is also the errno of a removed device.
 #[test]
@@ -356,9 +372,13 @@ fn refused_request_is_not_posted_for_any_errno() {
         let attributes = SharedReceiveQueueAttributes::default();
         let shared = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
         for _ in 0..2 {
-            assert_unposted(&from.send(0..3).expect_err("refused"), errno, 3);
-            assert_unposted(&to.receive(0..2).expect_err("refused"), errno, 2);
-            assert_unposted(&receive_shared(&shared, 0).expect_err("refused"), errno, 1);
+            assert_unposted(&from.send(0..3).expect_err("the posts should be refused"), errno, 3);
+            assert_unposted(&to.receive(0..2).expect_err("the posts should be refused"), errno, 2);
+            assert_unposted(
+                &receive_shared(&shared, 0).expect_err("the post should be refused"),
+                errno,
+                1,
+            );
         }
     }
 }
@@ -402,10 +422,10 @@ fn queues_are_drained() {
     assert_eq!(drained(&initiator).expect("drain"), []);
     let datagrams = Node::new(&context, QpType::IB_UVERBS_QPT_UD, 16);
     datagrams.connect(0);
-    let error = drained(&datagrams).expect_err("a datagram queue pair cannot be drained");
+    let error = drained(&datagrams).expect_err("a datagram queue pair should not be drained");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     let known = format!("{:?}", datagrams.cq);
-    assert!(!known.contains("Marker"), "nothing is to come: {known}");
+    assert!(!known.contains("Marker"), "no marker should be known: {known}");
 }
 
 #[test]
@@ -425,7 +445,9 @@ fn full_completion_queue_is_drained() {
     assert_eq!(done, 32);
 }
 
-/// A drain ends although another queue pair fills the completion queue: each completion causes another post.
+/// Checks that a drain ends although another queue pair fills the completion queue.
+///
+/// Each completion causes another post.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn drain_ends_despite_other_completions() {
@@ -448,7 +470,7 @@ fn drain_ends_despite_other_completions() {
         }
     };
     go_on();
-    node.qp.drain(SHORT, |_| go_on()).expect("nothing is to come in RESET");
+    node.qp.drain(SHORT, |_| go_on()).expect("a drain in RESET should succeed");
     node.connect(node.qp.number());
     node.receive(0..4).expect("post receives");
     let (over, (tx, rx)) = (AtomicBool::new(false), mpsc::channel());
@@ -461,12 +483,12 @@ fn drain_ends_despite_other_completions() {
                 thread::yield_now();
             }
         });
-        rx.recv().expect("the thread has the send queue");
-        let error = node.qp.drain(SHORT, |_| go_on()).expect_err("there is no marker");
+        rx.recv().expect("the thread should have the send queue");
+        let error = node.qp.drain(SHORT, |_| go_on()).expect_err("the drain should post no marker");
         assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     });
     node.qp.drain(LONG, |_| go_on()).expect("drain");
-    assert!(Instant::now() < until, "the queue was busy all the time");
+    assert!(Instant::now() < until, "the drain should end before the time limit");
 }
 
 #[test]
@@ -479,15 +501,15 @@ fn completion_queue_is_resized() {
     from.send(0..10).expect("post sends");
     from.cq.resize(60).expect("resize");
     assert_eq!(from.cq.capacity(), 64);
-    let error = from.cq.resize(8).expect_err("ten are on it");
+    let error = from.cq.resize(8).expect_err("ten completions should be on the queue");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    from.cq.resize(9).expect("rounded up");
+    from.cq.resize(9).expect("resize");
     assert_eq!(from.cq.capacity(), 16);
     from.send(10..16).expect("post sends");
     assert_eq!(from.completed(), with(SUCCESS, 0..16));
 }
 
-/// Each type of event that the kernel forwards reaches its object.
+/// Checks that each type of event that the kernel forwards reaches its object.
 ///
 /// The kernel raises GID_CHANGE itself, and no queue has WQ_FATAL.
 #[test]
@@ -504,7 +526,7 @@ fn every_event_reaches_its_object() {
         let about = if matches!(number, 8..=13 | 17..) { 1 } else { node.qp.number() };
         kt.raise(AsyncEventType(number), about);
         let event = events.get_event_timeout(LONG).expect("read");
-        let event = event.unwrap_or_else(|| panic!("{number} does not come"));
+        let event = event.unwrap_or_else(|| panic!("event {number} should arrive"));
         assert_eq!(event.event_type(), AsyncEventType(number));
         let element = match number {
             0 => AsyncElement::CompletionQueue(node.cq.token()),
@@ -518,7 +540,7 @@ fn every_event_reaches_its_object() {
     }
 }
 
-/// A driver with unknown rings supports everything except its queues.
+/// Checks that a driver with unknown rings supports everything except its queues.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn driver_with_unknown_rings_is_detected() {
@@ -528,14 +550,15 @@ fn driver_with_unknown_rings_is_detected() {
     let memory = MemoryRegion::alloc(&pd, 4096, AccessFlags::empty()).expect("memory region");
     assert_eq!([kt.count("pd"), kt.count("mr")], [1, 1]);
     let error = CompletionQueue::new(&context, 1, None)
-        .expect_err("the driver has rings of an unknown format");
+        .expect_err("the format of the rings should be unknown");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("RDMA_DRIVER_UNKNOWN"), "{error}");
     let attributes = SharedReceiveQueueAttributes::default();
     let error = SharedReceiveQueue::new(&pd, attributes)
-        .expect_err("the driver has rings of an unknown format");
+        .expect_err("the format of the rings should be unknown");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
-    let error = AddressHandle::new(&pd, &address()).expect_err("sends would name it");
+    let error = AddressHandle::new(&pd, &address())
+        .expect_err("an unusable address handle should be refused");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     drop(memory);
     assert_eq!([kt.count("cq"), kt.count("srq"), kt.count("ah"), kt.count("mr")], [0; 4]);

@@ -100,8 +100,11 @@ mod versions {
             let mut last = 0;
             while last < LAST {
                 let data = snapshot(&client, &table, LENGTH, 1000).expect("read");
-                let data = data.expect("one version");
-                assert!(data.iter().all(|byte| *byte == data[0]), "parts of two versions");
+                let data = data.expect("the reader should find one version");
+                assert!(
+                    data.iter().all(|byte| *byte == data[0]),
+                    "the data should belong to one version"
+                );
                 assert!(data[0] >= last, "version {} after {last}", data[0]);
                 last = data[0];
             }
@@ -123,7 +126,7 @@ mod asynchronous {
             }
             serving.await.expect("server should not panic")
         });
-        done.expect("no failure");
+        done.expect("the runtime should report no failure");
     }
 }
 
@@ -155,7 +158,9 @@ mod errors {
         let refused = connect(server, 2).expect_err("no program should listen");
         assert!(is_refused(&refused), "{refused}");
         let (listener, server) = super::listen(address);
-        assert!(is_timeout(&listener.accept_timeout(Duration::ZERO).expect_err("no client")));
+        assert!(is_timeout(
+            &listener.accept_timeout(Duration::ZERO).expect_err("no client should connect")
+        ));
         thread::scope(|scope| {
             let connecting = scope.spawn(|| connect(server, 1));
             let incoming = listener.accept().expect("a request");
@@ -188,9 +193,10 @@ mod requests {
             assert_eq!(client.call(b"two", LONG).await?, b"TWO");
             // On RoCE the client does not answer the close, because it makes no call. So the server waits for its grace
             // period.
-            stop.send(()).expect("the server runs");
+            stop.send(()).expect("the server should run");
             serving.await.expect("server should not panic")?;
-            let error = client.call(b"three", LONG).await.expect_err("the server has stopped");
+            let error =
+                client.call(b"three", LONG).await.expect_err("the server should have stopped");
             assert_ne!(error.kind(), io::ErrorKind::TimedOut, "{error}");
             // This server answers the first request after the second one. The client connects when the server has
             // started.
@@ -204,14 +210,14 @@ mod requests {
                 connection.recv().await
             });
             assert_eq!(client.connected().await?.peer_addr(), Some(server));
-            let error = client.call(b"four", SHORT).await.expect_err("no response");
+            let error = client.call(b"four", SHORT).await.expect_err("no response should arrive");
             assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
             assert_eq!(client.call(b"five", LONG).await?, b"five");
             drop(client);
             assert!(serving.await.expect("server should not panic")?.is_none());
             Ok(())
         });
-        done.expect("no failure");
+        done.expect("the runtime should report no failure");
     }
 }
 
@@ -246,7 +252,7 @@ mod in_flight {
             ask(Client::new(connection, in_flight)).await?;
             serving.await.expect("server should not panic")
         });
-        done.expect("no failure");
+        done.expect("the runtime should report no failure");
     }
 
     pub(super) fn runs(address: super::SocketAddr) {
@@ -279,7 +285,10 @@ mod in_flight {
             }
             assert_eq!(client.permits.available_permits(), 8);
             let late = client.call(b"late", Duration::from_millis(50)).await;
-            assert_eq!(late.expect_err("no response").kind(), io::ErrorKind::TimedOut);
+            assert_eq!(
+                late.expect_err("no response should arrive").kind(),
+                io::ErrorKind::TimedOut
+            );
             assert_eq!(client.permits.available_permits(), 7, "request should be in flight");
             assert_eq!(client.call(b"next", LONG).await?, b"next");
             assert_eq!(client.permits.available_permits(), 8, "late response should be taken");
@@ -291,15 +300,19 @@ mod in_flight {
                 tokio::task::yield_now().await;
             }
             client.close(LONG).await?;
-            let last = last.await.expect("a call should not panic").expect_err("no response");
+            let last = last
+                .await
+                .expect("a call should not panic")
+                .expect_err("no response should arrive");
             assert_eq!(last.kind(), io::ErrorKind::ConnectionReset, "{last}");
-            let after = client.call(b"after", LONG).await.expect_err("the end");
+            let after =
+                client.call(b"after", LONG).await.expect_err("the connection should have ended");
             assert!(after.to_string().contains("this side has closed"), "{after}");
             Ok(())
         });
     }
 
-    /// A message with the number of no request ends the connection.
+    /// Checks that a message with the number of no request ends the connection.
     pub(super) fn reports_unknown_number(address: super::SocketAddr) {
         let serve = |connection: Connection| async move {
             connection.recv().await?.expect("a request");
@@ -310,7 +323,7 @@ mod in_flight {
         };
         run_beside(address, 1, serve, |client| async move {
             assert!(!client.has_ended());
-            let error = client.call(b"request", LONG).await.expect_err("no response");
+            let error = client.call(b"request", LONG).await.expect_err("no response should arrive");
             assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
             assert!(client.has_ended());
             Ok(())
@@ -337,7 +350,7 @@ fn listings_run_as_described() {
     datagrams::runs(roce(0));
 }
 
-/// The listings on datagrams are not executed, because siw has no datagrams.
+/// Runs the listings except those on datagrams, which siw does not have.
 ///
 /// siw may leave a message unread that arrives during the accept. The first keep-alive probe of the client makes siw
 /// read it.

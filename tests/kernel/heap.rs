@@ -13,7 +13,7 @@ use crate::endpoint_tokio;
 use crate::fixtures::{Connection, roce, siw};
 use crate::io::Shape;
 
-/// Number of connections after which the process has no more memory on its heap than after a tenth of them.
+/// Number of connections after which the heap is not larger than after a tenth of them.
 const CONNECTIONS: usize = 100;
 /// Number of connections after which threads, buffers and tables exist.
 const FIRST: usize = CONNECTIONS / 10;
@@ -73,7 +73,7 @@ fn siw_connections_free_heap() {
     leave_nothing(|| drop(pair(siw(0), &ConnectionConfig::default())));
 }
 
-/// Each round has a runtime of its own.
+/// Connects tasks in rounds, each with its own runtime.
 ///
 /// A running runtime frees the data of a descriptor only together with the data of others.
 fn task_connections_free_heap(address: SocketAddr) {

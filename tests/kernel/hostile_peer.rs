@@ -34,7 +34,7 @@ fn bytes(rng: &mut Rng) -> Vec<u8> {
 
 /// Returns the number of a queue pair that does not exist.
 fn number(rng: &mut Rng) -> u32 {
-    u32::try_from(rng.roll(1 << 24)).expect("24 bits")
+    u32::try_from(rng.roll(1 << 24)).expect("the number should have 24 bits")
 }
 
 /// Returns a config with few retries, because sends may not arrive.
@@ -60,7 +60,9 @@ fn act_as_hostile_client(channel: &EventChannel, server: &Listener, rng: &mut Rn
         what => {
             let side = Side::new(client, Shape::default());
             side.id.connect(&param).expect("ask");
-            channel.expect_event(EventType::Established).expect("connected");
+            channel
+                .expect_event(EventType::Established)
+                .expect("the connection should be established");
             match what {
                 // This client ends the connection at once.
                 2 => side.id.disconnect().expect("disconnect"),
@@ -85,7 +87,7 @@ fn hostile_clients_leave_listener_usable() {
     let channel = channel();
     let mut rng = Rng(0x9e37_79b9_7f4a_7c15);
     let listener = Listener::bind(roce(0)).expect("listen");
-    let mut stood = 0;
+    let mut established = 0;
     for round in 0..ROUNDS {
         thread::scope(|scope| {
             let serves = scope.spawn(|| {
@@ -98,13 +100,16 @@ fn hostile_clients_leave_listener_usable() {
             act_as_hostile_client(&channel, &listener, &mut rng);
             // Events about the last client do not affect the next one.
             while channel.get_event_timeout(Duration::ZERO).expect("look").is_some() {}
-            stood += usize::from(serves.join().expect("thread should not panic").is_ok());
+            established += usize::from(serves.join().expect("thread should not panic").is_ok());
         });
         if round % 5 == 0 {
             serves_another(&listener);
         }
     }
-    assert!((1..ROUNDS).contains(&stood), "{stood} of {ROUNDS} connections stood");
+    assert!(
+        (1..ROUNDS).contains(&established),
+        "{established} of {ROUNDS} connections should be established"
+    );
     drop((listener, channel));
     assert_eq!(objects_at(roce(0)), before);
 }
@@ -154,7 +159,9 @@ fn answer(request: CmId, channel: &EventChannel, rng: &mut Rng) -> Option<Side> 
         _ => {
             let side = Side::new(request, Shape::default());
             side.id.accept(&param).expect("accept");
-            channel.expect_event(EventType::Established).expect("connected");
+            channel
+                .expect_event(EventType::Established)
+                .expect("the connection should be established");
             if rng.roll(2) == 0 {
                 side.id.disconnect().expect("disconnect");
             }
@@ -207,7 +214,7 @@ fn hostile_servers_are_reported() {
 /// The layout is `struct mpa_rr` of `drivers/infiniband/sw/siw/iwarp.h`, revision 1, with private data.
 fn mpa_request(private_data: &[u8]) -> Vec<u8> {
     let length =
-        u16::try_from(private_data.len()).expect("the private data is short").to_be_bytes();
+        u16::try_from(private_data.len()).expect("the private data should be short").to_be_bytes();
     [b"MPA ID Req Frame", &[0, 1][..], &length, private_data].concat()
 }
 
@@ -218,7 +225,7 @@ fn by_tcp(server: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Hostile TCP clients leave the listener usable.
+/// Checks that hostile TCP clients leave the listener usable.
 ///
 /// No client leaves before siw has taken its connection, because that would end the listener. Until then, siw frees the
 /// endpoint of the listener with the socket of the client while the endpoint is in a list.
@@ -271,7 +278,7 @@ fn hostile_tcp_clients_leave_siw_listener_usable() {
     wait_until("the kernel has released all objects", || objects_at(siw(0)) == before);
 }
 
-/// siw may leave a message unread if the peer connects and sends at once.
+/// Checks that siw may leave a message unread if the peer connects and sends at once.
 ///
 /// siw reads when bytes arrive. Bytes that arrive before siw can read stay unread until more bytes arrive.
 #[test]
@@ -282,10 +289,10 @@ fn siw_delays_message_received_during_accept() {
     // The work item of the kernel that has read the request may run late, and read again when the connection is
     // established.
     let seen = (0..TRIES).any(|_| message_stays_unread(&listener));
-    assert!(seen, "siw has read all messages");
+    assert!(seen, "siw should leave a message unread");
 }
 
-/// Returns `true` if siw leaves a message that arrives before the accept unread until another one arrives.
+/// Returns `true` if siw leaves a message before the accept unread until another one arrives.
 fn message_stays_unread(listener: &Listener) -> bool {
     const HEADER: usize = 20;
     let server = listener.local_addr().expect("an IP address");
@@ -301,11 +308,11 @@ fn message_stays_unread(listener: &Listener) -> bool {
     if !has_unread_bytes() {
         return false;
     }
-    let error = nothing.expect_err("nothing has been read");
+    let error = nothing.expect_err("nothing should have been read");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
     stream.write_all(&[0xff]).expect("send more bytes");
-    let end = connection.recv_timeout(LONG).expect("an end in good order");
-    assert!(end.is_none(), "{end:?} was no message");
+    let end = connection.recv_timeout(LONG).expect("the connection should end without an error");
+    assert!(end.is_none(), "{end:?} should be the end");
     wait_until("siw has no unread bytes", || !has_unread_bytes());
     true
 }

@@ -76,7 +76,7 @@ impl Io {
         shape: Shape,
         make: impl FnOnce(&ProtectionDomain, &QueuePairInit<'_>) -> Result<QueuePair>,
     ) -> Result<Self> {
-        let context = id.context().expect("the id has a device");
+        let context = id.context().expect("the id should have a device");
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let channel = CompletionChannel::new(&context).expect("completion channel");
         let cq = CompletionQueue::new(&context, shape.completions, Some(&channel))
@@ -107,13 +107,13 @@ impl Io {
 
     /// Stores bytes in the memory.
     pub(crate) fn fill(&mut self, offset: usize, bytes: &[u8]) {
-        self.memory.write(offset, bytes).expect("within the memory");
+        self.memory.write(offset, bytes).expect("the range should be within the memory");
     }
 
     /// Returns a part of the memory.
     pub(crate) fn bytes(&self, part: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; part.len()];
-        self.memory.read(part.start, &mut bytes).expect("within the memory");
+        self.memory.read(part.start, &mut bytes).expect("the range should be within the memory");
         bytes
     }
 
@@ -180,7 +180,8 @@ impl Io {
     }
 
     fn too_much(&self, lengths: &[u32]) -> Vec<Sge> {
-        let all = self.memory.sge(0..self.memory.len()).expect("within the memory");
+        let all =
+            self.memory.sge(0..self.memory.len()).expect("the range should be within the memory");
         lengths.iter().map(|length| Sge { length: *length, ..all }).collect()
     }
 
@@ -250,7 +251,9 @@ impl Io {
     }
 
     fn sges(&self, parts: &[Range<usize>]) -> Vec<Sge> {
-        let sge = |part: &Range<usize>| self.memory.sge(part.clone()).expect("within the memory");
+        let sge = |part: &Range<usize>| {
+            self.memory.sge(part.clone()).expect("the range should be within the memory")
+        };
         parts.iter().map(sge).collect()
     }
 

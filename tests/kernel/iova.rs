@@ -41,11 +41,11 @@ fn region(side: &Side, iova: u64) -> MemoryRegion {
 
 fn bytes(region: &MemoryRegion, at: usize) -> [u8; 8] {
     let mut bytes = [0; 8];
-    region.read(at, &mut bytes).expect("within the region");
+    region.read(at, &mut bytes).expect("the range should be within the region");
     bytes
 }
 
-/// The region begins at address 0, in the middle of the address space, or near its end.
+/// Uses regions that begin at address 0, in the middle of the address space, or near its end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn peers_and_requests_use_iova() {
@@ -58,20 +58,23 @@ fn peers_and_requests_use_iova() {
         let last = LENGTH as u64 - 8;
         for at in [0, 4090, last] {
             written_to(&connection, iova + at, rkey);
-            assert_eq!(bytes(&region, usize::try_from(at).expect("small")), [0xaa; 8]);
+            assert_eq!(
+                bytes(&region, usize::try_from(at).expect("the number should fit")),
+                [0xaa; 8]
+            );
         }
-        region.write(1000, b"to read!").expect("within the region");
+        region.write(1000, b"to read!").expect("the range should be within the region");
         let read = SendOperation::Read { remote_addr: iova + 1000, rkey };
         client.io.post(2, read, 64..72, SIGNALED).expect("post a read");
         client.io.done(2);
         assert_eq!(client.io.bytes(64..72), b"to read!");
-        region.write(2000, &7_u64.to_ne_bytes()).expect("within the region");
+        region.write(2000, &7_u64.to_ne_bytes()).expect("the range should be within the region");
         let add = SendOperation::FetchAdd { remote_addr: iova + 2000, rkey, add: 3 };
         client.io.post(3, add, 72..80, SIGNALED).expect("post an atomic");
         client.io.done(3);
         assert_eq!(bytes(&region, 2000), 10_u64.to_ne_bytes());
         // A receive and a window use these addresses, too.
-        let scatter = [region.sge(3000..3008).expect("within the region")];
+        let scatter = [region.sge(3000..3008).expect("the range should be within the region")];
         // SAFETY: the region outlives the queue pair, and its memory is reached by copying only.
         unsafe { server.io.qp().post_recv(&ReceiveRequest { wr_id: 4, scatter: &scatter }) }
             .expect("post a receive");
@@ -115,7 +118,8 @@ fn iova_keeps_page_offset_of_memory() {
     // SAFETY: the memory lives until the region is dropped, and is not borrowed before.
     let register =
         |iova| unsafe { MemoryRegion::register_with_iova(pd, start, 64, iova, access()) };
-    let error = register(0x5000_0000 + (place + 1) % 4096).expect_err("elsewhere in the page");
+    let error = register(0x5000_0000 + (place + 1) % 4096)
+        .expect_err("an iova elsewhere in the page should be refused");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     let region = register(0x5000_0000 + place).expect("memory region");
     written_to(&connection, 0x5000_0000 + place + 8, region.rkey());
@@ -133,20 +137,21 @@ fn wrapping_iova_is_refused() {
         [(u64::MAX - 4095, 4096), (u64::MAX - 4095, 5000), (u64::MAX - 8191, 8192)]
     {
         let error = MemoryRegion::alloc_with_iova(pd, length, iova, access())
-            .expect_err("the addresses wrap around");
+            .expect_err("addresses that wrap around should be refused");
         assert_invalid(&error, &["register", &format!("{length} bytes"), "wrap around"]);
     }
     connection.close();
 }
 
-/// siw would accept the region, and use its own addresses for it.
+/// Checks that the library refuses the region: siw would use its own addresses for it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn iova_is_refused_on_siw0() {
     let connection = Connection::to(siw(0), Shape::default(), &ConnParam::default());
     let pd = connection.server.io.qp().pd();
     let access = Shape::default().access;
-    let error = MemoryRegion::alloc_with_iova(pd, 4096, 0, access).expect_err("another address");
+    let error = MemoryRegion::alloc_with_iova(pd, 4096, 0, access)
+        .expect_err("siw should refuse another iova");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("4096 bytes of memory"), "{error}");
     let mut memory = [0_u8; 64];

@@ -45,8 +45,8 @@ impl Kt {
     pub(crate) fn count(&self, kind: &str) -> u32 {
         let counts = fs::read_to_string(file("counts")).expect("read the counts");
         let mut pairs = counts.lines().filter_map(|line| line.split_once(' '));
-        let (_, count) = pairs.find(|(name, _)| *name == kind).expect("the kind is known");
-        count.parse().expect("a count is a number")
+        let (_, count) = pairs.find(|(name, _)| *name == kind).expect("the kind should be known");
+        count.parse().expect("a count should be a number")
     }
 
     /// Makes the device refuse to destroy objects of a kind until the value is dropped.
@@ -58,8 +58,8 @@ impl Kt {
 
     /// Raises an asynchronous event.
     ///
-    /// `number` is that of a queue pair, which also stands for its send completion queue and its shared receive queue,
-    /// or that of an XRC shared receive queue or of a port.
+    /// `number` is that of a queue pair, an XRC shared receive queue or a port. The number of a queue pair also
+    /// identifies its send completion queue and its shared receive queue.
     #[track_caller]
     pub(crate) fn raise(&self, event: ib_event_type, number: u32) {
         fs::write(file("event"), format!("{} {number}", event.0)).expect("raise an event");
@@ -79,7 +79,7 @@ pub(crate) enum Kept {
     QueuePairs = 7,
 }
 
-/// While this value exists, the device refuses to destroy objects of one kind.
+/// A guard during whose life the device refuses to destroy objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Keeping<'a> {
     _kt: &'a Kt,
@@ -99,7 +99,7 @@ impl Drop for Kt {
     fn drop(&mut self) {
         let gone = delete_module(c"rdmacm_test", DeleteModuleFlags::O_NONBLOCK);
         if !thread::panicking() {
-            gone.expect("nothing of kt0 is open");
+            gone.expect("no object of kt0 should be open");
         }
     }
 }

@@ -29,11 +29,11 @@ fn removal_event_follows_last_context(own: &Own) {
         channel.get_event_timeout(Duration::ZERO).expect("look").is_none(),
         "no event should come"
     );
-    bound.local_addr().expect("the id has a device still");
+    bound.local_addr().expect("the id should still have a device");
     let context = connection.client.id.context().expect("the id should have a device");
     assert!(!context.is_device_removed(), "removal should be unknown");
     drop(context);
-    assert!(deletion.waits(), "the driver cannot take a context from its user");
+    assert!(deletion.waits(), "the deletion should wait for the context");
     let Connection { client, server, .. } = connection;
     client.id.destroy().expect("destroy");
     server.id.destroy().expect("destroy");
@@ -47,7 +47,9 @@ fn removal_event_follows_last_context(own: &Own) {
     own.comes_back();
 }
 
-/// A connection of the safe tier continues without an event, and new objects are refused.
+/// Checks that a connection of the safe tier continues without an event.
+///
+/// New objects are refused.
 ///
 /// The device is removed when the last of its objects is dropped.
 fn connection_survives_late_removal(own: &Own) {
@@ -63,17 +65,20 @@ fn connection_survives_late_removal(own: &Own) {
     }
     assert!(now(client.try_recv()).is_none(), "no event should come");
     assert!(now(listener.try_accept()).is_none(), "listener should get no request");
-    assert!(deletion.waits(), "the driver cannot take a context from its user");
+    assert!(deletion.waits(), "the deletion should wait for the context");
     server.post_send(filled(&server, b"kept")).expect("post");
     let kept = client.recv_timeout(LONG).expect("receive").expect("a message");
     thread::scope(|scope| {
         let closing = scope.spawn(|| client.close(LONG).expect("close"));
-        assert!(server.recv_timeout(LONG).expect("receive").is_none(), "the end");
+        assert!(
+            server.recv_timeout(LONG).expect("receive").is_none(),
+            "the connection should have ended"
+        );
         server.close(LONG).expect("close");
         closing.join().expect("close should not panic");
     });
     drop((client, server));
-    assert!(deletion.waits(), "there is memory of it");
+    assert!(deletion.waits(), "the deletion should wait for the memory");
     assert_eq!(*kept, *b"kept");
     drop(kept);
     // A listener has no context of the device, and gets the event when the last context is closed.

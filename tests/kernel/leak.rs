@@ -91,7 +91,7 @@ impl Half {
     }
 
     fn send(&self) {
-        let gather = [self.memory.sge(..64).expect("within")];
+        let gather = [self.memory.sge(..64).expect("the range should be within the memory")];
         let payload = Payload::Gather(&gather);
         let flags = SendFlags::empty();
         let request = SendRequest { wr_id: 2, operation: SendOperation::Send, payload, flags };
@@ -235,7 +235,7 @@ fn make_and_drop(
     keep
 }
 
-/// Returns the length of the library's table of ids: the place of the first id that is new in the table.
+/// Returns the length of the library's table of ids: the place of the first new id.
 fn table_length(channel: &EventChannel) -> u64 {
     let mut ids = Vec::new();
     loop {

@@ -19,7 +19,8 @@ use crate::io::Shape;
 fn with_event(channel: &EventChannel) -> (CmId, Event) {
     let id = id(channel);
     id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
-    let event = channel.expect_event(EventType::AddrResolved).expect("resolved");
+    let event =
+        channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     (id, event)
 }
 
@@ -35,13 +36,15 @@ fn shared_context_objects_serve_several_ids() {
     for _ in 0..2 {
         let id = resolve(&channel, server);
         assert_eq!(id.context().expect("open"), shared);
-        id.create_qp(&pd, &init).expect("of the same context");
+        id.create_qp(&pd, &init).expect("a domain of the same context should be accepted");
     }
     // A context that the program opens itself is another one.
     let own = Context::open(&device(roce_name())).expect("open");
     assert_ne!(own, shared);
     let pd = ProtectionDomain::new(&own).expect("protection domain");
-    let error = resolve(&channel, server).create_qp(&pd, &init).expect_err("another context");
+    let error = resolve(&channel, server)
+        .create_qp(&pd, &init)
+        .expect_err("a domain of another context should be refused");
     assert_invalid(&error, &["another context"]);
 }
 
@@ -76,7 +79,7 @@ fn waits_for(event: Event, id: CmId) {
         }
         dropped.store(true, Ordering::SeqCst);
         drop(event);
-        destroyer.join().expect("the destroyer is content");
+        destroyer.join().expect("destroyer should not panic");
     });
 }
 
@@ -107,7 +110,8 @@ fn destroy_with_own_event_is_refused() {
     let channel = channel();
     let before = ids();
     let (id, event) = with_event(&channel);
-    let (id, error) = id.destroy().expect_err("this thread holds an event of it").into_parts();
+    let (id, error) =
+        id.destroy().expect_err("this thread should hold an event of the id").into_parts();
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
     assert_eq!(error.errno(), libc::EDEADLK);
     assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
@@ -115,7 +119,8 @@ fn destroy_with_own_event_is_refused() {
     assert_eq!(ids(), before + 1);
     drop(event);
     id.resolve_route(LONG).expect("resolve the route");
-    let event = channel.expect_event(EventType::RouteResolved).expect("resolved");
+    let event =
+        channel.expect_event(EventType::RouteResolved).expect("the route should be resolved");
     assert_eq!(event.token(), id.token());
     drop(event);
     id.destroy().expect("destroy");
@@ -149,13 +154,13 @@ fn drop_never_waits() {
     let (end, ended) = mpsc::channel();
     let holder = thread::spawn(move || {
         let held = take.recv().expect("an event");
-        ended.recv().expect("the test ends it");
+        ended.recv().expect("the test should end the thread");
         drop(held);
     });
-    pass.send(event).expect("the holder takes it");
+    pass.send(event).expect("the holder should take the event");
     drop(id);
     assert_eq!(ids(), before);
-    end.send(()).expect("the holder waits");
+    end.send(()).expect("the holder should wait");
     holder.join().expect("holder should not panic");
 }
 
@@ -170,7 +175,8 @@ fn request_outlives_listener() {
     drop(theirs);
     let server = Side::new(server, Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
-    let event = ours.expect_event(EventType::Established).expect("connected");
+    let event =
+        ours.expect_event(EventType::Established).expect("the connection should be established");
     assert_eq!(event.token(), client.id.token());
 }
 
@@ -185,12 +191,13 @@ fn unread_requests_are_destroyed_with_listener() {
         thread::yield_now();
     }
     listener.destroy().expect("destroy");
-    let error = ours.expect_event(EventType::Established).expect_err("rejected");
+    let error =
+        ours.expect_event(EventType::Established).expect_err("the request should be rejected");
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error:?}");
     client.id.destroy().expect("destroy");
     assert_eq!(ids(), before - 1);
     theirs.set_nonblocking(true).expect("make it non-blocking");
-    theirs.get_event().expect_err("nothing is left of it");
+    theirs.get_event().expect_err("no event of the destroyed id should be left");
 }
 
 #[test]
@@ -209,7 +216,7 @@ fn unread_events_are_destroyed_with_id() {
             true => id.destroy().map_err(Error::from).expect("destroy"),
             false => drop(id),
         }
-        let error = channel.get_event().expect_err("nothing is left of it");
+        let error = channel.get_event().expect_err("no event of the destroyed id should be left");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
     }
 }
@@ -297,7 +304,9 @@ fn listeners_may_be_destroyed_amid_requests() {
                 0 => listener.destroy().map_err(Error::from).expect("destroy"),
                 _ => drop(listener),
             }
-            let error = ours.expect_event(EventType::Established).expect_err("rejected");
+            let error = ours
+                .expect_event(EventType::Established)
+                .expect_err("the request should be rejected");
             assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error:?}");
             client.id.destroy().expect("destroy");
         }

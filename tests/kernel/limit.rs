@@ -32,11 +32,11 @@ fn raise<T>(
             setrlimit(resource, most, most).expect("set the limit");
             assert_eq!(objects(), before, "after {failures} failures");
             match made {
-                Ok(()) => return assert!(failures > 0, "nothing was missing"),
+                Ok(()) => return assert!(failures > 0, "a call should have failed before"),
                 Err(error) => assert!(is_right(&error), "{error}"),
             }
         }
-        panic!("the call never succeeds");
+        panic!("the call should succeed at last");
     });
 }
 
@@ -44,8 +44,8 @@ fn raise<T>(
 ///
 /// Higher numbers may be in use, because earlier tests leave gaps.
 pub(crate) fn descriptors() -> u64 {
-    let lowest = fs::File::open("/dev/null").expect("a descriptor is left");
-    lowest.as_raw_fd().try_into().expect("descriptors are not negative")
+    let lowest = fs::File::open("/dev/null").expect("a descriptor should be left");
+    lowest.as_raw_fd().try_into().expect("descriptors should not be negative")
 }
 
 /// Returns the bytes of the process's address space.

@@ -90,7 +90,7 @@ fn steps<T>(what: impl FnOnce() -> T) -> (T, Steps) {
     EXECUTED.store(0, Ordering::Relaxed);
     LOCKED.store(0, Ordering::Relaxed);
     IS_WATCHED.store(true, Ordering::Relaxed);
-    raise(Signal::SIGTRAP).expect("be watched from here on");
+    raise(Signal::SIGTRAP).expect("start to watch the thread");
     let done = what();
     compiler_fence(Ordering::SeqCst);
     IS_WATCHED.store(false, Ordering::Relaxed);
@@ -121,8 +121,8 @@ fn watch(address: SocketAddr) {
     assert_eq!(nothing.locked, 0, "{nothing:?}");
     let connection = Connection::to(address, Shape::default(), &ConnParam::default());
     let Connection { client, server, .. } = &connection;
-    let scatter = [server.io.memory().sge(0..64).expect("within the memory")];
-    let gather = [client.io.memory().sge(0..64).expect("within the memory")];
+    let scatter = [server.io.memory().sge(0..64).expect("the range should be within the memory")];
+    let gather = [client.io.memory().sge(0..64).expect("the range should be within the memory")];
     let receive = ReceiveRequest { wr_id: 1, scatter: &scatter };
     let send = |payload| SendRequest {
         wr_id: 2,

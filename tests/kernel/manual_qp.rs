@@ -45,7 +45,7 @@ pub(crate) fn address() -> ib_uverbs_ah_attr {
         .expect("the port should have the address");
     let mut address = ib_uverbs_ah_attr { is_global: 1, port_num: 1, ..Default::default() };
     address.grh.dgid = dgid.octets();
-    address.grh.sgid_index = u8::try_from(gid.index).expect("one of the first");
+    address.grh.sgid_index = u8::try_from(gid.index).expect("the index should fit");
     address.grh.hop_limit = 64;
     address
 }

@@ -58,7 +58,7 @@ fn pending_and_later_events_move() {
     empty(&new);
     assert_eq!(next(&old, EventType::AddrResolved), staying.token());
     empty(&old);
-    id.resolve_route(LONG).expect("commands go to the new channel");
+    id.resolve_route(LONG).expect("commands should use the new channel");
     assert_eq!(next(&new, EventType::RouteResolved), id.token());
     // The id moves back, and then to its own channel.
     id.migrate(&old).expect("migrate");
@@ -191,9 +191,9 @@ fn several_readers_share_moved_events() {
     empty(&new);
 }
 
-/// Events move while one reader has read the wakeup of all readers and has not acted on it.
+/// Moves events while one reader has read the wakeup of all readers and has not acted on it.
 ///
-/// In three runs of the test above, the first commands of each thread are delayed.
+/// In three runs of `several_readers_share_moved_events`, the first commands of each thread are delayed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn readers_share_moved_events_if_one_wakes_late() {
@@ -248,7 +248,9 @@ fn unread_requests_end_with_moved_listener() {
     assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
 }
 
-/// Each request moves to its own channel, although the kernel has no number for a request before the accept.
+/// Checks that each request moves to its own channel.
+///
+/// The kernel has no number for a request before the accept.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn each_request_moves_to_own_channel() {
@@ -263,7 +265,7 @@ fn each_request_moves_to_own_channel() {
     });
     for (server, own) in &servers {
         server.id.accept(&ConnParam::default()).expect("accept");
-        ours.expect_event(EventType::Established).expect("connected");
+        ours.expect_event(EventType::Established).expect("the connection should be established");
         assert_eq!(next(own, EventType::Established), server.id.token());
     }
     for client in &clients {
@@ -291,7 +293,7 @@ fn connection_continues_on_new_channel() {
     Connection { client, server, client_channel: new, server_channel }.close();
 }
 
-/// The unread answer of the peer moves with the id.
+/// Checks that the unread answer of the peer moves with the id.
 ///
 /// The thread that reads the answer moves the queue pair and confirms the connection.
 #[test]
@@ -341,7 +343,7 @@ fn migration_with_own_event_is_refused() {
     let (old, new) = (channel(), channel());
     let id = with_pending_event(&old);
     let event = old.get_event().expect("an event");
-    let error = id.migrate(&new).expect_err("this thread holds an event of it");
+    let error = id.migrate(&new).expect_err("this thread should hold an event of the id");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
     assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
     drop(event);
@@ -360,7 +362,7 @@ fn ids_move_to_channel_with_new_credentials() {
     thread::scope(|scope| {
         scope.spawn(|| {
             change_credentials_of_this_thread();
-            let error = id.resolve_route(LONG).expect_err("not from these credentials");
+            let error = id.resolve_route(LONG).expect_err("the credentials should be refused");
             let credentials = NotOwner::Credentials;
             assert!(
                 matches!(error.kind(), ErrorKind::NotOwner(how) if *how == credentials),
@@ -368,7 +370,7 @@ fn ids_move_to_channel_with_new_credentials() {
             );
             let new = channel();
             id.migrate(&new).expect("migrate");
-            let error = id.resolve_route(LONG).expect_err("the route is resolved already");
+            let error = id.resolve_route(LONG).expect_err("the route should be resolved already");
             assert_eq!(error.errno(), libc::EINVAL, "{error}");
         });
     });

@@ -19,7 +19,7 @@ pub(crate) fn bring(qp: &QueuePair, state: QpState) {
     qp.modify(&QueuePairAttributes::to(state)).expect("modify");
 }
 
-/// siw refuses the doorbell of a post while it modifies the queue pair.
+/// Changes access rights during posts: siw refuses a doorbell while it modifies the queue pair.
 ///
 /// siw leaves each hundredth request of a queue pair to a separate thread, which gives up permanently if a change is in
 /// progress. So each queue pair has fewer requests.
@@ -51,7 +51,7 @@ fn access_changes_lose_no_post_on_siw() {
     }
 }
 
-/// rxe receives a request that is posted in ERR.
+/// Posts a receive in ERR, which rxe accepts.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn late_receive_does_not_restore_err() {
@@ -83,7 +83,7 @@ fn late_receive_does_not_restore_err() {
     });
 }
 
-/// siw accepts a step out of ERR, and stays in ERR.
+/// Checks that siw accepts a step out of ERR, and stays in ERR.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn err_state_is_final_on_siw() {

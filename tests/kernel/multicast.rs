@@ -52,14 +52,15 @@ fn side(channel: &EventChannel) -> Side {
 /// Joins `group`, and waits for the event.
 fn join(channel: &EventChannel, id: &CmId, group: SocketAddr, membership: Membership) -> Event {
     id.join_multicast(group, membership).expect("join");
-    let event = channel.expect_event(EventType::MulticastJoin).expect("joined");
+    let event =
+        channel.expect_event(EventType::MulticastJoin).expect("the id should join the group");
     assert_eq!((event.token(), event.multicast()), (id.token(), Some(group.into())));
     event
 }
 
 /// Returns the destination of datagrams to the group from `io`, as `event` reports it.
 fn handle(io: &Io, event: &Event) -> (AddressHandle, u32, u32) {
-    let to = event.datagram().expect("where to send");
+    let to = event.datagram().expect("the event should have a destination");
     let handle = AddressHandle::new(io.qp().pd(), &to.ah_attr).expect("address handle");
     (handle, to.qp_num, to.qkey)
 }
@@ -93,7 +94,7 @@ fn datagrams_reach_full_members() {
     let [first, second, sender, stranger] = [(); 4].map(|()| side(&channel));
     for member in [&first, &second] {
         let event = join(&channel, &member.id, group, Membership::Full);
-        let to = event.datagram().expect("where to send");
+        let to = event.datagram().expect("the event should have a destination");
         assert_eq!((to.qp_num, to.qkey), (0xff_ffff, 0x0123_4567));
         assert_eq!((Gid(to.ah_attr.grh.dgid), to.ah_attr.dlid), (gid(group), 0));
     }
@@ -107,7 +108,11 @@ fn datagrams_reach_full_members() {
     assert_eq!(received(&second.io), 2);
     for other in [&first, &sender, &stranger] {
         assert_eq!(other.io.polled(), None);
-        let error = other.io.qp().detach_multicast(gid(group), 0).expect_err("not attached");
+        let error = other
+            .io
+            .qp()
+            .detach_multicast(gid(group), 0)
+            .expect_err("the queue pair should not be attached");
         assert_eq!(error.errno(), libc::EINVAL);
     }
     // A full member also sends, and receives its own datagrams.
@@ -132,12 +137,17 @@ fn group_needs_one_leave_per_join() {
     send(&member.io, &to, 7);
     assert_eq!(received(&member.io), 7, "the member should still be in the group");
     member.id.leave_multicast(twice).expect("leave");
-    let error = member.io.qp().detach_multicast(gid(twice), 0).expect_err("not attached");
+    let error = member
+        .io
+        .qp()
+        .detach_multicast(gid(twice), 0)
+        .expect_err("the queue pair should not be attached");
     assert_eq!(error.errno(), libc::EINVAL);
     // An id that is in no group of that address cannot leave it.
     let other_port = ([239, 1, 2, 2], 1).into();
     for never in [once, twice, other_port, ([239, 9, 9, 9], 0).into()] {
-        let error = member.id.leave_multicast(never).expect_err("not joined");
+        let error =
+            member.id.leave_multicast(never).expect_err("the id should not be in the group");
         assert_eq!(error.errno(), libc::EADDRNOTAVAIL);
         assert!(error.to_string().contains("has not joined"), "{error}");
     }
@@ -153,7 +163,8 @@ fn impossible_joins_are_refused() {
     fresh.bind(([0, 0, 0, 0], 0)).expect("bind");
     assert_eq!(errno(fresh.join_multicast(group, full)), Some(libc::EINVAL), "no device");
     let connected = resolve(&channel, roce(7199));
-    let error = connected.join_multicast(group, full).expect_err("for connections");
+    let error =
+        connected.join_multicast(group, full).expect_err("an id for connections should not join");
     assert_invalid(&error, &["join the multicast group 239.1.2.4:0", "connections"]);
     let listener = bound(&channel);
     listener.listen(1).expect("listen");
@@ -190,13 +201,13 @@ fn external_queue_pair_is_attached_by_program() {
     let to = handle(&io, &event);
     send(&io, &to, 5);
     assert_eq!(received(&io), 5);
-    // The kernel does not destroy an attached queue pair, and the id does not know of the attachment.
+    // The kernel does not destroy an attached queue pair, and the id has no record of the attachment.
     id.destroy_qp();
     let qp = io.qp().clone();
     drop(io);
-    let (qp, error) = qp.destroy().expect_err("the queue pair is attached").into_parts();
+    let (qp, error) = qp.destroy().expect_err("the queue pair should be attached").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
-    let error = qp.attach_multicast(gid(roce(0)), 0).expect_err("no group");
+    let error = qp.attach_multicast(gid(roce(0)), 0).expect_err("the GID should be of no group");
     assert_eq!(error.errno(), libc::EINVAL);
     qp.detach_multicast(gid(group), 0).expect("detach");
     qp.destroy().expect("destroy");
@@ -257,10 +268,11 @@ fn leave_and_destroy_wait_for_events() {
     let group = group(7);
     let member = bound(&channel);
     let event = join(&channel, &member, group, Membership::Full);
-    let error = member.leave_multicast(group).expect_err("the call would wait for this thread");
+    let error =
+        member.leave_multicast(group).expect_err("the call should not wait for its own thread");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
     let (member, error) =
-        member.destroy().expect_err("the call would wait for this thread").into_parts();
+        member.destroy().expect_err("the call should not wait for its own thread").into_parts();
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error:?}");
     // Calls of another thread wait until the event is dropped.
     thread::scope(|scope| {
@@ -341,7 +353,7 @@ fn leave_is_safe_while_events_are_read() {
         reader.join().expect("reader should not panic");
     });
     assert_eq!(still_attached, [0; 0]);
-    member.id.destroy().expect("every event was counted");
+    member.id.destroy().expect("every event should be acknowledged");
 }
 
 /// Drops the events of `channel` until an event of `last` arrives.
@@ -371,7 +383,7 @@ fn threads_join_and_leave_same_group() {
         reader.join().expect("reader should not panic");
     });
     assert_eq!(errno(member.leave_multicast(group)), Some(libc::EADDRNOTAVAIL));
-    member.destroy().expect("every event was counted");
+    member.destroy().expect("every event should be acknowledged");
 }
 
 #[test]
@@ -417,7 +429,7 @@ fn id_destroy_leaves_its_groups_only() {
         // The event of the last join stays unread.
         id.join_multicast(group(152), Membership::Full).expect("join");
         if round % 4 < 2 {
-            // The id does not know of the attachment to this group.
+            // The id has no record of the attachment to this group.
             qp.attach_multicast(gid(group(153)), 0).expect("attach");
         }
         match round % 4 {
@@ -437,8 +449,8 @@ fn id_destroy_leaves_its_groups_only() {
                 id.destroy().expect("destroy");
             }
         }
-        cq.destroy().expect("nothing uses it");
-        pd.destroy().expect("nothing uses it");
+        cq.destroy().expect("the object should be unused");
+        pd.destroy().expect("the object should be unused");
     }
     assert_eq!(objects(), before);
     drop(keeper);
@@ -452,10 +464,13 @@ fn resolving_group_address_finds_device() {
     let group = group(160);
     let source = Some(roce(0).into());
     id.resolve_addr(source, group, LONG).expect("resolve the address");
-    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     assert_eq!(id.context().expect("context").device().name(), roce_name());
     let event = join(&channel, &id, group, Membership::Full);
-    assert_eq!(Gid(event.datagram().expect("where to send").ah_attr.grh.dgid), gid(group));
+    assert_eq!(
+        Gid(event.datagram().expect("the event should have a destination").ah_attr.grh.dgid),
+        gid(group)
+    );
 }
 
 #[test]

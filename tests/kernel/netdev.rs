@@ -33,7 +33,7 @@ impl Sysctl {
 
 impl Drop for Sysctl {
     fn drop(&mut self) {
-        fs::write(&self.path, &self.was).expect("as it was");
+        fs::write(&self.path, &self.was).expect("restore the variable");
     }
 }
 

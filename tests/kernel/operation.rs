@@ -47,14 +47,14 @@ fn connection() -> Connection {
 
 #[track_caller]
 fn unsupported(result: rdmacm::Result<()>, what: &str) {
-    let error = result.expect_err("the device does not have it");
+    let error = result.expect_err("the device should lack the operation");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(error.to_string().contains(what), "{error}");
     assert_eq!(error.errno(), libc::EOPNOTSUPP);
 }
 
 fn number(side: &Side, at: usize) -> u64 {
-    u64::from_ne_bytes(side.io.bytes(at..at + 8).try_into().expect("8 bytes"))
+    u64::from_ne_bytes(side.io.bytes(at..at + 8).try_into().expect("the slice should have 8 bytes"))
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn immediate_data_arrives_with_send() {
         client.io.fill(0, &bytes);
         server.io.fill(0, &[0xee; 4096]);
         server.io.receive(1, 8..4090).expect("post a receive");
-        let imm_data = 0x0102_03f0 + u32::try_from(length).expect("small");
+        let imm_data = 0x0102_03f0 + u32::try_from(length).expect("the number should fit");
         let send = SendOperation::SendWithImm { imm_data };
         client.io.post(2, send, 0..length, SIGNALED).expect("post a send");
         let received = server.io.done(1);
@@ -146,7 +146,10 @@ fn atomics_change_memory_and_return_old_value() {
         assert_eq!((done.opcode(), done.byte_len()), (opcode, 8));
         let bytes = client.io.bytes(0..64);
         let fetched = [&bytes[9..12], &bytes[33..38]].concat();
-        assert_eq!(u64::from_ne_bytes(fetched.try_into().expect("8 bytes")), before);
+        assert_eq!(
+            u64::from_ne_bytes(fetched.try_into().expect("the slice should have 8 bytes")),
+            before
+        );
         assert_eq!(number(server, 16), after);
     }
     let around = |bytes: Vec<u8>, part: std::ops::Range<usize>, guard: u8| {
@@ -167,23 +170,41 @@ fn invalid_atomics_are_refused_locally() {
     for remote_addr in [addr + 1, addr + 4, addr + 7] {
         let bytes = [0; 8];
         let swap = SendOperation::CompareSwap { remote_addr, rkey, compare: 0, swap: 0 };
-        let refused = client.io.post(1, swap, 0..8, SIGNALED).expect_err("unaligned");
+        let refused = client
+            .io
+            .post(1, swap, 0..8, SIGNALED)
+            .expect_err("an unaligned address should be refused");
         assert_invalid(&refused, &["multiple of 8"]);
         let add = SendOperation::FetchAdd { remote_addr, rkey, add: 0 };
-        let refused = client.io.post(1, add, 0..8, SIGNALED).expect_err("unaligned");
+        let refused = client
+            .io
+            .post(1, add, 0..8, SIGNALED)
+            .expect_err("an unaligned address should be refused");
         assert_invalid(&refused, &["multiple of 8"]);
         let write = SendOperation::AtomicWrite { remote_addr, rkey, bytes };
-        assert_invalid(&client.io.post_bare(1, write).expect_err("unaligned"), &["multiple of 8"]);
+        assert_invalid(
+            &client.io.post_bare(1, write).expect_err("an unaligned address should be refused"),
+            &["multiple of 8"],
+        );
     }
     let add = SendOperation::FetchAdd { remote_addr: addr, rkey, add: 0 };
     for part in [0..0, 0..7, 0..9, 0..16] {
-        let refused = client.io.post(1, add, part, SIGNALED).expect_err("not eight bytes");
+        let refused = client
+            .io
+            .post(1, add, part, SIGNALED)
+            .expect_err("a result of other than 8 bytes should be refused");
         assert_invalid(&refused, &["eight bytes"]);
     }
-    let refused = client.io.post_inline(1, add, &[0; 8], SIGNALED).expect_err("inline");
+    let refused = client
+        .io
+        .post_inline(1, add, &[0; 8], SIGNALED)
+        .expect_err("inline data should be refused");
     assert_invalid(&refused, &["registered memory"]);
     let key = SendOperation::LocalInvalidate { rkey };
-    assert_invalid(&client.io.post(1, key, 0..8, SIGNALED).expect_err("payload"), &["no payload"]);
+    assert_invalid(
+        &client.io.post(1, key, 0..8, SIGNALED).expect_err("a payload should be refused"),
+        &["no payload"],
+    );
     // The queue holds none of the refused requests.
     assert!(client.io.polled().is_none());
     client.io.post(2, add, 0..8, SIGNALED).expect("post an atomic");
@@ -201,7 +222,7 @@ fn unknown_flags_are_refused_locally_also_on_siw() {
         for bit in (0..32).map(|bit| 1 << bit).filter(|bit| !SendFlags::all().bits() & bit != 0) {
             let flags = SendFlags::from_bits_retain(bit) | SIGNALED;
             let refused = client.io.post(1, SendOperation::Send, 0..4096, flags);
-            assert_invalid(&refused.expect_err("an unknown flag"), &["flags"]);
+            assert_invalid(&refused.expect_err("an unknown flag should be refused"), &["flags"]);
         }
         assert!(client.io.polled().is_none());
         connection.server.io.receive(2, 0..8).expect("post a receive");
@@ -248,11 +269,14 @@ fn atomic_write_works_unless_kernel_is_too_old() {
         let refused = client
             .io
             .post(2, write, 0..8, SIGNALED)
-            .expect_err("an atomic write takes its bytes from the request");
+            .expect_err("a payload of an atomic write should be refused");
         assert_invalid(&refused, &["no payload"]);
     } else {
         unsupported(client.io.post_bare(1, write), lacks_flush());
-        client.io.post(2, server.io.written_at(0), 0..8, SIGNALED).expect("no harm is done");
+        client
+            .io
+            .post(2, server.io.written_at(0), 0..8, SIGNALED)
+            .expect("a later post should succeed");
         client.io.done(2);
     }
     connection.close();
@@ -280,7 +304,7 @@ fn flush_works_unless_kernel_is_too_old() {
     connection.close();
 }
 
-/// A flush without placement is refused, because rxe would execute it without effect.
+/// Checks that a flush without placement, which rxe would not execute, is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn flush_without_placement_is_refused() {
@@ -339,7 +363,7 @@ fn operations_missing_on_siw0_are_refused_early() {
         unsupported(client.io.post_bare(1, operation), what);
     }
     let error = MemoryWindow::new(client.io.qp().pd(), MemoryWindowType::IB_MW_TYPE_1)
-        .expect_err("siw has no windows");
+        .expect_err("siw should have no windows");
     assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
     assert!(client.io.polled().is_none());
     server.io.receive(2, 0..8).expect("post a receive");
@@ -386,13 +410,18 @@ fn two_gigabyte_messages_are_refused_on_rxe_and_siw() {
         let connection = Connection::to(address, shape, &ConnParam::default());
         let Connection { client, server, .. } = &connection;
         for lengths in [&[MOST + 1][..], &[u32::MAX], &[MOST, 1], &[u32::MAX; 2]] {
-            let error = client.io.post_too_much(1, lengths).expect_err("too long");
+            let error =
+                client.io.post_too_much(1, lengths).expect_err("the message should be too long");
             assert_invalid(&error, &["post a send", "a message of"]);
-            let error = server.io.receive_too_much(2, lengths).expect_err("too long");
+            let error =
+                server.io.receive_too_much(2, lengths).expect_err("the receive should be too long");
             assert_invalid(&error, &["post a receive", "a message of"]);
         }
         server.io.receive(3, 0..8).expect("post a receive");
-        client.io.post(4, SendOperation::Send, 0..8, SIGNALED).expect("no harm is done");
+        client
+            .io
+            .post(4, SendOperation::Send, 0..8, SIGNALED)
+            .expect("a later post should succeed");
         server.io.done(3);
         client.io.done(4);
         connection.close();

@@ -22,7 +22,7 @@ use crate::manual_qp::{self, QKEY};
 use crate::transfer::pattern;
 use crate::window::binding;
 
-/// The lengths around each limit: zero, a word, inline data, a packet of 1024 bytes, a page, and the largest message.
+/// The lengths around each limit: zero, word, inline data, packet, page, largest message.
 const LENGTHS: [usize; 17] =
     [0, 1, 2, 3, 4, 63, 64, 65, 1023, 1024, 1025, 4095, 4096, 4097, 65_535, 65_536, LARGEST];
 const LARGEST: usize = 1 << 20;
@@ -178,7 +178,7 @@ fn scatter(memory: &mut [u8], sges: &[Range<usize>], mut bytes: &[u8]) {
 }
 
 fn number_at(memory: &[u8], sges: &[Range<usize>]) -> u64 {
-    u64::from_ne_bytes(gather(memory, sges).try_into().expect("eight bytes"))
+    u64::from_ne_bytes(gather(memory, sges).try_into().expect("the slice should have 8 bytes"))
 }
 
 /// The owner of a key that the peer invalidates.
@@ -244,7 +244,7 @@ impl<'a> Link<'a> {
     ) -> SendOperation<'a> {
         let there = round.there(number);
         let remote_addr = self.to.memory().addr() + there[0].start as u64;
-        let small = u32::try_from(number).expect("small");
+        let small = u32::try_from(number).expect("the number should fit");
         let (imm_data, add) = (0xf0f1_0000 + small, u64::MAX - 1_000_000 * u64::from(small));
         match (round.movement, self.to.memory().rkey()) {
             (M::Send, _) => SendOperation::Send,
@@ -468,11 +468,11 @@ impl<'a> Link<'a> {
                 }
             }
         }
-        assert!(self.refusals > 0, "no queue was ever full");
+        assert!(self.refusals > 0, "a queue should have been full");
     }
 }
 
-/// Returns a shape with queues of an odd depth, and with the maximum number of scatter/gather entries of the device.
+/// Returns a shape with queues of an odd depth, and with the device's maximum of entries.
 fn shape(device_name: &str) -> Shape {
     let context = rdmacm::verbs::Context::open(&device(device_name)).expect("open");
     let most = context.query_device().expect("query the device").max_sge;

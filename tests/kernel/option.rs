@@ -13,13 +13,13 @@ use crate::io::Shape;
 fn addressed(channel: &EventChannel, server: std::net::SocketAddr) -> CmId {
     let id = id(channel);
     id.resolve_addr(None, server, LONG).expect("resolve the address");
-    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     id
 }
 
 fn resolve_route(channel: &EventChannel, id: &CmId) {
     id.resolve_route(LONG).expect("resolve the route");
-    channel.expect_event(EventType::RouteResolved).expect("route resolved");
+    channel.expect_event(EventType::RouteResolved).expect("the route should be resolved");
 }
 
 /// Connects `id` and accepts its request. Returns both sides.
@@ -28,8 +28,8 @@ fn connect(id: CmId, channels: [&EventChannel; 2]) -> (Side, Side) {
     client.id.connect(&ConnParam::default()).expect("connect");
     let server = Side::new(request(channels[1]), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
-    channels[0].expect_event(EventType::Established).expect("the client is connected");
-    channels[1].expect_event(EventType::Established).expect("the server is connected");
+    channels[0].expect_event(EventType::Established).expect("the client should be connected");
+    channels[1].expect_event(EventType::Established).expect("the server should be connected");
     (client, server)
 }
 
@@ -40,18 +40,18 @@ fn ids_share_address_until_one_listens() {
     let [first, second, third] = [id(&channel), id(&channel), id(&channel)];
     first.set_reuseaddr(true).expect("set");
     first.bind(roce(0)).expect("bind");
-    let shared = first.local_addr().expect("query").expect("bound");
+    let shared = first.local_addr().expect("query").expect("the id should have an address");
     let error = third.bind(shared).expect_err("an id without reuse should not share the address");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
     second.set_reuseaddr(true).expect("set");
-    second.bind(shared).expect("both want to share");
-    let error = first.listen(0).expect_err("a listener is alone");
+    second.bind(shared).expect("both ids should share the address");
+    let error = first.listen(0).expect_err("a listener should not share the address");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
     let error = first.set_reuseaddr(false).expect_err("reuse should be fixed on a bound id");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert!(error.to_string().contains("set the reuse of the address of id"), "{error}");
     second.destroy().expect("destroy");
-    first.listen(0).expect("alone now");
+    first.listen(0).expect("the only id should listen");
     first.set_reuseaddr(true).expect_err("reuse should be fixed on a listening id");
 }
 
@@ -66,7 +66,7 @@ fn one_port_serves_each_family_separately() {
     let both = id(&channel);
     both.set_afonly(false).expect("set");
     both.bind(wildcard(true, 0)).expect("bind");
-    let port = both.local_addr().expect("query").expect("bound").port();
+    let port = both.local_addr().expect("query").expect("the id should have an address").port();
     let error = id(&channel)
         .bind(wildcard(false, port))
         .expect_err("the port should be in use for IPv4 too");
@@ -78,9 +78,9 @@ fn one_port_serves_each_family_separately() {
     only.bind(wildcard(true, port)).expect("bind");
     only.listen(0).expect("listen");
     let other = id(&channel);
-    other.bind(wildcard(false, port)).expect("IPv4's is free");
+    other.bind(wildcard(false, port)).expect("the port of IPv4 should be free");
     other.listen(0).expect("listen");
-    let error = only.set_afonly(false).expect_err("too late");
+    let error = only.set_afonly(false).expect_err("the option should be fixed on a bound id");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
 }
 
@@ -90,7 +90,7 @@ fn queue_pair_gets_ack_timeout() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, server) = listen(&theirs, roce(0));
     let id = addressed(&ours, server);
-    let error = id.set_ack_timeout(32).expect_err("six bits");
+    let error = id.set_ack_timeout(32).expect_err("a timeout above 31 should be refused");
     assert_invalid(&error, &["set the ACK timeout of id", "ack_timeout 32", "maximum of 31"]);
     id.set_ack_timeout(22).expect("set");
     resolve_route(&ours, &id);
@@ -101,15 +101,15 @@ fn queue_pair_gets_ack_timeout() {
     let server = Side::new(request(&theirs), Shape::default());
     server.id.set_ack_timeout(19).expect("set");
     server.id.accept(&ConnParam::default()).expect("accept");
-    ours.expect_event(EventType::Established).expect("the client is connected");
+    ours.expect_event(EventType::Established).expect("the client should be connected");
     for (side, timeout) in [(client, 22), (server, 19)] {
         assert_eq!(side.io.qp().query().expect("query").timeout, timeout);
     }
     let datagrams = CmId::new(&ours, PortSpace::Udp).expect("an id");
-    let error = datagrams.set_ack_timeout(1).expect_err("nothing is acknowledged");
+    let error = datagrams.set_ack_timeout(1).expect_err("the id should have no ACK timeout");
     assert_invalid(&error, &["have no ACK timeout"]);
     let uc = CmId::with_qp_type(&ours, PortSpace::Ib, QpType::IB_UVERBS_QPT_UC).expect("an id");
-    uc.set_ack_timeout(1).expect_err("nothing is acknowledged");
+    uc.set_ack_timeout(1).expect_err("the id should have no ACK timeout");
 }
 
 #[test]
@@ -144,17 +144,17 @@ fn path_record_replaces_route_resolution() {
     let known = resolve(&ours, server).route().expect("route").paths;
     let path = ib_path_rec_data::from(&known[0]);
     let early = id(&ours);
-    let error = early.set_ib_path(&[path]).expect_err("there is no address yet");
+    let error = early.set_ib_path(&[path]).expect_err("the id should have no address yet");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     let id = addressed(&ours, server);
     let mut useless = path;
     useless.flags = PathRecord::FLAGS | ib_path_flags::IB_PATH_ALTERNATE;
     for paths in [&[][..], &[useless]] {
-        let error = id.set_ib_path(paths).expect_err("nothing of use");
+        let error = id.set_ib_path(paths).expect_err("the paths should be unusable");
         assert_invalid(&error, &["set the path of id", "no path"]);
     }
     id.set_ib_path(&[useless, path]).expect("set");
-    ours.expect_event(EventType::RouteResolved).expect("the event comes");
+    ours.expect_event(EventType::RouteResolved).expect("the event should arrive");
     assert_eq!(id.route().expect("route").paths, known);
     id.set_ib_path(&[path]).expect_err("the id should have a route already");
     connect(id, [&ours, &theirs]);

@@ -38,9 +38,9 @@ fn missing_node_is_named_with_hint() {
     let node = device.uverbs().expect("a verbs node").path();
     in_child(|| {
         hide("/dev/infiniband");
-        let error = EventChannel::new().expect_err("no node");
+        let error = EventChannel::new().expect_err("the node should be missing");
         assert_hint(&error, libc::ENOENT, [MANAGER, "modprobe rdma_ucm"]);
-        let error = Context::open(&device).expect_err("no node");
+        let error = Context::open(&device).expect_err("the node should be missing");
         assert_hint(&error, libc::ENOENT, [&node, "modprobe rdma_ucm"]);
     });
 }
@@ -53,14 +53,14 @@ fn forbidden_node_is_named_with_hint() {
     let manager = rdmacm::device::cm_char_device();
     in_child(|| {
         hide("/dev/infiniband");
-        make(MANAGER, manager.device_number().expect("known"), 0o600);
-        make(&verbs.path(), verbs.device_number().expect("known"), 0o600);
+        make(MANAGER, manager.device_number().expect("the value should be known"), 0o600);
+        make(&verbs.path(), verbs.device_number().expect("the value should be known"), 0o600);
         // Root may open the node.
         drop(channel());
         become_ordinary_user();
-        let error = EventChannel::new().expect_err("closed");
+        let error = EventChannel::new().expect_err("the node should not be accessible");
         assert_hint(&error, libc::EACCES, [MANAGER, "read and write permission"]);
-        let error = Context::open(&device).expect_err("closed");
+        let error = Context::open(&device).expect_err("the node should not be accessible");
         assert_hint(&error, libc::EACCES, [&verbs.path(), "read and write permission"]);
     });
 }
@@ -76,8 +76,8 @@ fn other_device_at_node_path_is_not_used() {
         make(MANAGER, libc::makedev(1, 3), 0o666);
         make(&verbs.path(), libc::makedev(1, 5), 0o666);
         for error in [
-            EventChannel::new().map(drop).expect_err("another device"),
-            Context::open(&device).map(drop).expect_err("another device"),
+            EventChannel::new().map(drop).expect_err("the node should be another device"),
+            Context::open(&device).map(drop).expect_err("the node should be another device"),
         ] {
             assert_eq!(error.errno(), libc::ENXIO, "{error}");
             assert!(error.to_string().contains("create the node again"), "{error}");
@@ -100,11 +100,13 @@ fn privileged_port_is_not_credential_error() {
     in_child(|| {
         become_ordinary_user();
         let channel = channel();
-        let error = id(&channel).bind(roce(80)).expect_err("not for an ordinary user");
+        let error = id(&channel)
+            .bind(roce(80))
+            .expect_err("an ordinary user should not bind a privileged port");
         assert!(matches!(error.kind(), ErrorKind::Os(libc::EACCES)), "{error:?}");
         id(&channel).bind(roce(8080)).expect("an unprivileged port should be allowed");
     });
-    id(&channel()).bind(roce(80)).expect("root may");
+    id(&channel()).bind(roce(80)).expect("root should bind a privileged port");
     // This EACCES is caused by the credentials.
     let channel = channel();
     in_child(|| {
@@ -123,20 +125,25 @@ fn process_limits_are_named_by_errno() {
         let connection = Connection::new(Shape::default());
         let context = connection.client.io.cq().context();
         setrlimit(Resource::RLIMIT_NOFILE, 0, 0).expect("set a limit");
-        let error = EventChannel::new().expect_err("no descriptor is left");
+        let error = EventChannel::new().expect_err("no descriptor should be left");
         assert_hint(&error, libc::EMFILE, [MANAGER, "ulimit -n"]);
-        let error = CompletionChannel::new(context).expect_err("no descriptor is left");
+        let error = CompletionChannel::new(context).expect_err("no descriptor should be left");
         assert_hint(&error, libc::EMFILE, ["a completion channel", "ulimit -n"]);
         let pd = connection.client.io.qp().pd();
         for (limit, errno) in [(4096, libc::ENOMEM), (0, libc::EPERM)] {
             setrlimit(Resource::RLIMIT_MEMLOCK, limit, limit).expect("set a limit");
             let region = MemoryRegion::alloc(pd, 1 << 16, AccessFlags::empty());
-            assert_hint(&region.expect_err("too much"), errno, ["register 65536", "ulimit -l"]);
+            assert_hint(
+                &region.expect_err("the region should exceed the limit"),
+                errno,
+                ["register 65536", "ulimit -l"],
+            );
         }
         connection.close();
     });
 }
 
 fn id_error(channel: &EventChannel) -> Error {
-    rdmacm::cm::CmId::new(channel, rdmacm::cm::PortSpace::Tcp).expect_err("the parent's channel")
+    rdmacm::cm::CmId::new(channel, rdmacm::cm::PortSpace::Tcp)
+        .expect_err("the channel should belong to the parent")
 }

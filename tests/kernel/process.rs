@@ -136,7 +136,7 @@ fn forked_child_skips_locks_of_waiting_parent() {
     connection.close();
 }
 
-/// Most of the time, a thread of the parent holds a lock for which a call of the child would wait.
+/// Forks while a thread of the parent holds a lock for which a call of the child would wait.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forked_child_skips_locks_of_busy_parent() {
@@ -191,7 +191,10 @@ fn forked_child_skips_lock_of_srq_creation() {
         for _ in 0..20 {
             in_child(|| {
                 alarm::set(10);
-                assert!(id.srq().is_none() && id.qp().is_none(), "both belong to the parent");
+                assert!(
+                    id.srq().is_none() && id.qp().is_none(),
+                    "the child should have neither object"
+                );
                 id.destroy_srq();
                 forked(id.create_srq(None, attributes));
             });
@@ -207,7 +210,8 @@ fn drop_in_forked_child_is_noop() {
     let channel = channel();
     let id = id(&channel);
     id.resolve_addr(None, roce(1), LONG).expect("resolve the address");
-    let event = channel.expect_event(EventType::AddrResolved).expect("resolved");
+    let event =
+        channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     let (_listener, address) = listen(&channel, roce(0));
     let ours = crate::fixtures::channel();
     let client = crate::fixtures::ask(&ours, address, &ConnParam::default());
@@ -216,16 +220,17 @@ fn drop_in_forked_child_is_noop() {
     // The child gets copies of these objects.
     let mut things = Some((connection, channel, id, event, client, request));
     in_child(|| drop(things.take()));
-    let (connection, channel, id, event, client, mut request) = things.expect("still here");
+    let (connection, channel, id, event, client, mut request) =
+        things.expect("the objects should still exist");
     assert_eq!(objects(), before);
     exchange(&connection);
     connection.close();
     drop(event);
     id.resolve_route(LONG).expect("the id should be unchanged");
-    channel.expect_event(EventType::RouteResolved).expect("resolved");
+    channel.expect_event(EventType::RouteResolved).expect("the route should be resolved");
     id.destroy().expect("destroy");
     request.take_request().expect("an id").reject(b"").expect("reject");
-    ours.expect_event(EventType::Established).expect_err("rejected");
+    ours.expect_event(EventType::Established).expect_err("the request should be rejected");
     client.id.destroy().expect("destroy");
 }
 
@@ -236,7 +241,8 @@ fn destroy_in_forked_child_is_refused() {
     let channel = channel();
     let mut id = Some(id(&channel));
     let mut parts = {
-        let context = connection.as_ref().expect("there is one").client.io.cq().context();
+        let context =
+            connection.as_ref().expect("the object should exist").client.io.cq().context();
         let cq = CompletionQueue::new(context, 1, None).expect("completion queue");
         let pd = ProtectionDomain::new(context).expect("protection domain");
         let caps = QueuePairCaps::default();
@@ -247,19 +253,19 @@ fn destroy_in_forked_child_is_refused() {
     let before = objects();
     in_child(|| {
         forked(id.take().expect("the object should exist").destroy().map_err(Error::from));
-        let (qp, cq, pd) = parts.take().expect("there are some");
+        let (qp, cq, pd) = parts.take().expect("the objects should exist");
         forked(qp.destroy().map_err(Error::from));
         forked(cq.destroy().map_err(Error::from));
         forked(pd.destroy().map_err(Error::from));
         drop(connection.take());
     });
     assert_eq!(objects(), before);
-    let (qp, cq, pd) = parts.expect("still here");
+    let (qp, cq, pd) = parts.expect("the objects should still exist");
     qp.destroy().expect("destroy");
     cq.destroy().expect("destroy");
     pd.destroy().expect("destroy");
-    id.expect("still here").destroy().expect("destroy");
-    connection.expect("still here").close();
+    id.expect("the objects should still exist").destroy().expect("destroy");
+    connection.expect("the objects should still exist").close();
 }
 
 #[test]
@@ -278,7 +284,7 @@ fn forked_child_cannot_change_blocking_mode() {
             wait.send(()).expect("the test should receive");
             channel.get_event().expect("the call should wait for an event").token()
         });
-        end.recv().expect("the reader starts");
+        end.recv().expect("the reader should start");
         for _ in 0..20 {
             objects();
             assert!(!reader.is_finished(), "the reader should wait");
@@ -344,7 +350,7 @@ fn in_changed_thread(body: impl FnOnce() + Send) {
             change_credentials_of_this_thread();
             body();
         });
-        changed.join().expect("the thread is content");
+        changed.join().expect("thread should not panic");
     });
 }
 
@@ -379,7 +385,7 @@ fn destroy_with_other_credentials_returns_id() {
     assert_eq!(ids(), before + 1);
     let mut back = None;
     in_changed_thread(|| {
-        let (id, error) = id.destroy().expect_err("refused").into_parts();
+        let (id, error) = id.destroy().expect_err("the call should be refused").into_parts();
         wrong_process(Err::<(), _>(error), NotOwner::Credentials);
         back = Some(id);
     });

@@ -39,7 +39,7 @@ fn list_arrives_in_order(connection: &Connection) {
     for round in 0..10_u64 {
         let mut receives = server.io.qp().lock_receive_queue().expect("receive queue");
         for place in 0..16 {
-            let at = 8 * usize::try_from(place).expect("small");
+            let at = 8 * usize::try_from(place).expect("the number should fit");
             server.io.push_receive(&mut receives, place, at..at + 8).expect("push a receive");
         }
         receives.ring_doorbell().expect("ring");
@@ -58,7 +58,7 @@ fn list_arrives_in_order(connection: &Connection) {
         }
         for place in 0..16_u64 {
             server.io.done(place);
-            let at = 8 * usize::try_from(place).expect("small");
+            let at = 8 * usize::try_from(place).expect("the number should fit");
             assert_eq!(server.io.bytes(at..at + 8), (100 * round + place).to_ne_bytes());
         }
         client.io.done(15);
@@ -115,7 +115,7 @@ fn earlier_requests_stay_posted(address: SocketAddr) {
     push(10, b"first").expect("push");
     push(11, b"second").expect("push");
     let limit = client.io.qp().caps().max_inline_data as usize;
-    let refused = push(12, &vec![0; limit + 1]).expect_err("too long");
+    let refused = push(12, &vec![0; limit + 1]).expect_err("the message should be too long");
     assert_invalid(&refused, &["inline"]);
     push(13, b"third").expect("push");
     sends.ring_doorbell().expect("ring");
@@ -151,7 +151,7 @@ fn second_lock_by_same_thread_is_refused() {
     would_deadlock(qp.lock_send_queue(), "send queue");
     let refused = client.io.post_inline(1, SendOperation::Send, b"x", SIGNALED);
     would_deadlock(refused, "send queue");
-    let receives = qp.lock_receive_queue().expect("the other queue is free");
+    let receives = qp.lock_receive_queue().expect("the other queue should be unlocked");
     would_deadlock(qp.lock_receive_queue(), "receive queue");
     would_deadlock(client.io.receive(2, 0..8), "receive queue");
     let mut poller = cq.lock_poller().expect("poller");
@@ -213,7 +213,7 @@ fn guards_are_refused_in_child(address: SocketAddr) {
         done.extend(some[..count].iter().map(|done| (done.wr_id(), done.is_success())));
     }
     done.sort_unstable();
-    assert_eq!(done, [(3, true), (5, true)], "and nothing of the child's");
+    assert_eq!(done, [(3, true), (5, true)], "no request of the child should complete");
     drop((sends, receives, poller));
     connection.close();
 }
@@ -247,9 +247,13 @@ fn post_until_it_fails(connection: &Connection, mut sends: SendQueueGuard<'_>) -
         }
         let count = poller.poll(&mut some).expect("poll");
         for completion in &some[..count] {
-            assert_eq!(completion.wr_id(), done, "in order");
+            assert_eq!(completion.wr_id(), done, "completions should be in order");
             failed |= !completion.is_success();
-            assert_eq!(failed, !completion.is_success(), "nothing works after a failure");
+            assert_eq!(
+                failed,
+                !completion.is_success(),
+                "no request should succeed after a failure"
+            );
             done += 1;
         }
         thread::yield_now();
@@ -308,12 +312,12 @@ fn other_threads_get_queues_in_turn() {
             let mut poller = client.io.cq().lock_poller().expect("poller");
             started.send(()).expect("the test should receive");
             while !over.load(Ordering::Relaxed) {
-                sends.ring_doorbell().expect("nothing to ring for");
+                sends.ring_doorbell().expect("a doorbell without requests should succeed");
                 poller.poll(&mut []).expect("poll");
             }
         });
         let _ending = Ending(over);
-        starts.recv().expect("the thread has the queues");
+        starts.recv().expect("the thread should have the queues");
         for wr_id in 0..4 {
             client.io.post_inline(wr_id, SendOperation::Send, b"through", SIGNALED).expect("post");
             server.io.done(wr_id);

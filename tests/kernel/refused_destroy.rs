@@ -37,7 +37,7 @@ fn initialized(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePair {
     qp
 }
 
-/// The buffers of a queue pair stay registered and mapped as long as the kernel has the queue pair.
+/// Checks that buffers stay registered and mapped as long as the kernel has the queue pair.
 ///
 /// The refusal makes the test detect memory that is freed before the queue pair is destroyed.
 #[test]
@@ -50,7 +50,10 @@ fn posted_buffers_outlive_refused_queue_pair() {
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
         let mut queues = BufferedQueuePair::new(initialized(&pd, &cq)).expect("queues");
-        let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
+        let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH)
+            .expect("a buffer")
+            .pop()
+            .expect("the item should exist");
         let start = buffer.as_ptr().addr();
         let memory = start..start + LENGTH;
         queues.post_recv(buffer).expect("post a receive");
@@ -58,13 +61,16 @@ fn posted_buffers_outlive_refused_queue_pair() {
         let keeping = kt.keep(Kept::QueuePairs);
         drop(queues);
         assert_eq!((kt.count("qp"), kt.count("mr")), (1, 1));
-        assert!(is_mapped(&memory), "the device may write to it");
+        assert!(
+            is_mapped(&memory),
+            "the memory should stay, because the device may write to the memory"
+        );
         drop(keeping);
     });
     assert_eq!((kt.count("qp"), kt.count("mr"), kt.count("context")), (0, 0, 0));
 }
 
-/// The buffers are freed with their queue pair if the kernel destroys it.
+/// Checks that the buffers are freed with their queue pair if the kernel destroys it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn posted_buffers_are_freed_with_queue_pair() {
@@ -73,7 +79,10 @@ fn posted_buffers_are_freed_with_queue_pair() {
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
     let mut queues = BufferedQueuePair::new(initialized(&pd, &cq)).expect("queues");
-    let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH).expect("a buffer").pop().expect("one");
+    let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH)
+        .expect("a buffer")
+        .pop()
+        .expect("the item should exist");
     let start = buffer.as_ptr().addr();
     queues.post_recv(buffer).expect("post a receive");
     drop(queues);
@@ -81,7 +90,7 @@ fn posted_buffers_are_freed_with_queue_pair() {
     assert!(!is_mapped(&(start..start + LENGTH)), "the memory should be freed");
 }
 
-/// Memory of the library stays mapped as long as the kernel has its registration.
+/// Checks that memory of the library stays mapped as long as the kernel has its registration.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn memory_outlives_refused_deregistration() {
@@ -97,13 +106,16 @@ fn memory_outlives_refused_deregistration() {
         let keeping = kt.keep(Kept::MemoryRegions);
         drop(region);
         assert_eq!(kt.count("mr"), 1);
-        assert!(is_mapped(&memory), "the device may write to it");
+        assert!(
+            is_mapped(&memory),
+            "the memory should stay, because the device may write to the memory"
+        );
         drop(keeping);
     });
     assert_eq!((kt.count("mr"), kt.count("context")), (0, 0));
 }
 
-/// The buffers of a poll group stay registered as long as the kernel has the shared receive queue.
+/// Checks that buffers of a poll group stay registered while the kernel has the shared queue.
 ///
 /// If the kernel destroys the queue, the buffers are freed with it.
 #[test]

@@ -23,7 +23,8 @@ fn refused(
     post: impl FnOnce(&mut BufferedQueuePair) -> Result<(), PostBufferError> + Send,
 ) -> Option<RegisteredBuffer> {
     let posted = with_refused_commands(|| post(queues));
-    let PostBufferError { buffer, error } = posted.expect_err("the kernel refuses it");
+    let PostBufferError { buffer, error } =
+        posted.expect_err("the kernel should refuse the doorbell");
     let kind = error.kind();
     assert!(matches!(kind, ErrorKind::NotOwner(NotOwner::Credentials)), "{error}");
     buffer
@@ -45,7 +46,7 @@ fn connected(address: SocketAddr) -> (CmId, BufferedQueuePair, Vec<RegisteredBuf
     let (ours, theirs) = (channel(), channel());
     let (_listener, server) = listen(&theirs, address);
     let id = resolve(&ours, server);
-    let context = id.context().expect("the id has a device");
+    let context = id.context().expect("the id should have a device");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
     let qp = id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
@@ -56,12 +57,12 @@ fn connected(address: SocketAddr) -> (CmId, BufferedQueuePair, Vec<RegisteredBuf
     (1..4).for_each(|wr_id| server.io.receive(wr_id, 0..64).expect("post a receive"));
     server.id.accept(&ConnParam::default()).expect("accept");
     for channel in [&ours, &theirs] {
-        channel.expect_event(EventType::Established).expect("connected");
+        channel.expect_event(EventType::Established).expect("the connection should be established");
     }
     (id, BufferedQueuePair::new(qp).expect("queues"), buffers, server)
 }
 
-/// A request without a doorbell stays in the queue. The next doorbell sends it, and only then its buffer returns.
+/// Checks that a request without a doorbell stays queued, and that the next doorbell sends it.
 fn send_stays_queued_after_refusal(
     address: SocketAddr,
 ) -> (CmId, BufferedQueuePair, Vec<RegisteredBuffer>, Side) {
@@ -102,27 +103,27 @@ fn send_stays_queued_after_refusal_on_siw() {
     send_stays_queued_after_refusal(siw(0));
 }
 
-/// On siw the library queries the kernel for the connection before it stores the first send.
+/// Refuses the query by which the library checks the connection before the first send.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_send_is_returned_on_siw() {
     let (_id, mut queues, mut buffers, _server) = connected(siw(0));
     let buffer = buffers.pop().expect("a buffer");
     let posted = with_refused_commands(|| queues.post_send(buffer, 8, SendOperation::Send));
-    let refused = posted.expect_err("the kernel refuses it");
+    let refused = posted.expect_err("the kernel should refuse the doorbell");
     assert!(matches!(refused.error.kind(), ErrorKind::PartiallyPosted { .. }), "{}", refused.error);
     assert_eq!(refused.buffer.map(|buffer| buffer.index()), Some(0));
     assert_eq!(queues.outstanding(), 0);
 }
 
-/// A message that is sent with the next one is counted as sent.
+/// Checks that a message that is sent with the next one is counted as sent.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_sent_by_later_doorbell_is_counted() {
     let [client, server] = pair(roce(0), &ConnectionConfig::default());
     let buffer = filled(&client, b"untold");
-    let error =
-        with_refused_commands(|| client.post_send(buffer)).expect_err("the kernel refuses it");
+    let error = with_refused_commands(|| client.post_send(buffer))
+        .expect_err("the kernel should refuse the doorbell");
     assert!(matches!(error.kind(), ErrorKind::NotOwner(_)), "{error}");
     client.post_send(filled(&client, b"told")).expect("post");
     receives(&server, b"untold");

@@ -145,12 +145,12 @@ fn assert_context_is_unusable(side: &Side) {
 #[track_caller]
 fn removal_error(channel: &EventChannel) -> Error {
     let event = channel.expect_event_timeout(EventType::Established, LONG);
-    let error = event.expect_err("bad news");
+    let error = event.expect_err("the event should report the removal");
     assert!(matches!(error.kind(), ErrorKind::DeviceRemoved(_)), "{error:?}");
     error
 }
 
-/// A listener on all devices also serves a device that is added later.
+/// Checks that a listener on all devices also serves a device that is added later.
 fn later_device_is_usable(own: impl FnOnce() -> Own) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, any) = listen(&theirs, (Ipv4Addr::UNSPECIFIED, 0).into());
@@ -162,8 +162,11 @@ fn later_device_is_usable(own: impl FnOnce() -> Own) {
     let client = ask(&ours, (own.address.ip(), any.port()).into(), &ConnParam::default());
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
-    ours.expect_event_timeout(EventType::Established, LONG).expect("connected");
-    theirs.expect_event_timeout(EventType::Established, LONG).expect("connected");
+    ours.expect_event_timeout(EventType::Established, LONG)
+        .expect("the connection should be established");
+    theirs
+        .expect_event_timeout(EventType::Established, LONG)
+        .expect("the connection should be established");
     for side in [&client, &server] {
         assert_eq!(side.id.context().expect("a device").device().name(), own.name);
     }
@@ -222,7 +225,7 @@ fn ids_without_verbs_get_removal_event() {
     }
 }
 
-/// A command during the removal reports the removal.
+/// Checks that a command during the removal reports the removal.
 ///
 /// Between the change of an id's state and its event, the kernel refuses commands with the errno of a wrong call.
 #[test]
@@ -265,7 +268,9 @@ fn removal_wakes_all_request_waiters() {
     wait(&listener);
 }
 
-/// The kernel destroys no queue pair that is in a group, and the id can no longer leave the group.
+/// Destroys a queue pair that is still in a group, which its id can no longer leave.
+///
+/// The kernel destroys no queue pair that is in a group.
 ///
 /// On the card, the kernel refuses the command to leave a group shortly before it destroys the objects of the device.
 #[test]
@@ -277,7 +282,11 @@ fn queue_pair_in_group_is_destroyed_after_removal() {
     id.bind(own.address).expect("bind");
     let qp = id.create_ep_qp(&EndpointQpInit::default()).expect("queue pair");
     id.join_multicast(([239, 1, 3, 1], 0), Membership::Full).expect("join");
-    drop(channel.expect_event_timeout(EventType::MulticastJoin, LONG).expect("joined"));
+    drop(
+        channel
+            .expect_event_timeout(EventType::MulticastJoin, LONG)
+            .expect("the id should join the group"),
+    );
     let deletion = own.delete();
     removal_error(&channel);
     id.destroy().expect("destroy");
@@ -285,7 +294,7 @@ fn queue_pair_in_group_is_destroyed_after_removal() {
     deletion.finish();
 }
 
-/// Both sides of a connection get the removal event, and keep the device until they drop their objects.
+/// Checks that both sides get the removal event, and keep the device until they drop their objects.
 fn device_is_held_by_descriptors(own: &Own) {
     let connection = Connection::to(own.address, Shape::default(), &ConnParam::default());
     let deletion = own.delete();
@@ -315,7 +324,7 @@ fn device_is_held_by_descriptors(own: &Own) {
     let Connection { client, server, .. } = connection;
     client.id.destroy().expect("destroy");
     server.id.destroy().expect("destroy");
-    assert!(deletion.waits(), "the driver cannot take a context from its user");
+    assert!(deletion.waits(), "the deletion should wait for the context");
     drop((client.io, server.io));
     deletion.finish();
     own.comes_back();
@@ -333,7 +342,7 @@ fn siw_connection_descriptors_delay_removal() {
     device_is_held_by_descriptors(&Own::siw());
 }
 
-/// Each thread that waits for requests gets the error, and so does each later call.
+/// Checks that each thread that waits for requests, and each later call, gets the error.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn removal_is_reported_to_all_listener_threads() {
@@ -348,7 +357,7 @@ fn removal_is_reported_to_all_listener_threads() {
                 listener.accept_timeout(LONG)
             })
         });
-        (0..3).for_each(|_| asleep(rx.recv().expect("a thread begins")));
+        (0..3).for_each(|_| asleep(rx.recv().expect("a thread should begin")));
         let error = listener.try_accept().expect_err("no request should come");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error}");
         own.delete().finish();
@@ -383,7 +392,8 @@ fn readded_device_is_different() {
 fn impossible_links_are_refused() {
     let own = Own::roce();
     let kind = link::LinkType::Rxe;
-    let errno = |result: rdmacm::Result<()>| result.expect_err("refused").errno();
+    let errno =
+        |result: rdmacm::Result<()>| result.expect_err("the call should be refused").errno();
     assert_eq!(errno(link::add("rxe8", kind, "nowhere0")), libc::ENODEV);
     assert_eq!(errno(link::add("rxe8", kind, own.netdev)), libc::EEXIST);
     assert_eq!(errno(link::add(own.name, kind, "v1")), libc::ENFILE);

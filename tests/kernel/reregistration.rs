@@ -31,7 +31,7 @@ fn known() -> bool {
 
 #[track_caller]
 fn unsupported(result: Result<(), Error>) {
-    let error = result.expect_err("the driver cannot");
+    let error = result.expect_err("the driver should not change regions");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
 }
 
@@ -60,16 +60,17 @@ fn access_of_region_can_be_changed() {
     // These access flags need others.
     let access = Some(WRITE);
     let error = change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() })
-        .expect_err("writing by peers needs writing here");
+        .expect_err("remote write should need local write");
     assert_eq!(error.errno(), libc::EINVAL);
     let mut pinned_to_read =
         MemoryRegion::alloc(region.pd(), 64, AccessFlags::empty()).expect("memory region");
     let access = Some(LOCAL);
     let error =
         change(&mut pinned_to_read, ReregisterOptions { access, ..ReregisterOptions::default() })
-            .expect_err("the pages may be for reading only");
+            .expect_err("pages pinned for reading should not become writable");
     assert_eq!(error.errno(), libc::EACCES, "{error}");
-    let error = change(&mut region, ReregisterOptions::default()).expect_err("nothing to change");
+    let error = change(&mut region, ReregisterOptions::default())
+        .expect_err("a change of nothing should be refused");
     assert_eq!(error.errno(), libc::EINVAL);
     let access = Some(LOCAL);
     change(&mut region, ReregisterOptions { access, ..ReregisterOptions::default() })
@@ -103,7 +104,7 @@ fn region_moves_to_other_protection_domain() {
     let foreign = ProtectionDomain::new(&foreign).expect("protection domain");
     let pd = Some(&foreign);
     let error = change(&mut region, ReregisterOptions { pd, ..ReregisterOptions::default() })
-        .expect_err("foreign");
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&error, &["another context"]);
     connection.close();
 }
@@ -119,7 +120,7 @@ fn siw_refuses_reregistration() {
     connection.close();
 }
 
-/// A region can move to other memory, which neither rxe nor siw supports.
+/// Checks that a region can move to other memory, which neither rxe nor siw supports.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn memory_of_region_can_be_changed_on_kt0() {
@@ -138,14 +139,14 @@ fn memory_of_region_can_be_changed_on_kt0() {
     assert_eq!(region.addr(), start.as_ptr().expose_provenance() as u64);
     assert_eq!(region.sge(..).expect("the range should be within the region").length, 9000);
     assert_invalid(
-        &region.read(0, &mut [0]).expect_err("the program's"),
+        &region.read(0, &mut [0]).expect_err("memory of the program should not be copied"),
         &["the region does not own its memory"],
     );
-    pd.destroy().expect("nothing is in it any more");
+    pd.destroy().expect("the domain should be unused");
     assert_eq!(kt.count("mr"), 1);
     // If the memory does not exist or is invalid, the region does not change.
     let [none, last] = [0x1000, usize::MAX].map(|address| {
-        NonNull::new(ptr::without_provenance_mut(address)).expect("the address is not null")
+        NonNull::new(ptr::without_provenance_mut(address)).expect("the address should not be null")
     });
     for (memory, errno) in
         [((none, 4096), libc::EFAULT), ((last, 4096), libc::EINVAL), ((start, 0), libc::EINVAL)]
@@ -153,7 +154,7 @@ fn memory_of_region_can_be_changed_on_kt0() {
         let memory = Some(memory);
         let error =
             change(&mut region, ReregisterOptions { memory, ..ReregisterOptions::default() })
-                .expect_err("no such memory");
+                .expect_err("the memory should be invalid");
         assert_eq!(error.errno(), errno, "{error}");
         assert_eq!((region.as_ptr(), region.len()), (start, 9000));
     }
@@ -164,10 +165,10 @@ fn memory_of_region_can_be_changed_on_kt0() {
     assert_eq!((region.as_ptr(), region.len(), region.pd()), (start, 9000, &other));
     region.destroy().expect("deregister");
     assert_eq!(kt.count("mr"), 0);
-    other.destroy().expect("nothing is in it any more");
+    other.destroy().expect("the domain should be unused");
 }
 
-/// The library passes on unknown flags, and the driver or the kernel refuses them.
+/// Checks that the library passes on unknown flags, and the driver or the kernel refuses them.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn all_access_flags_reach_driver_also_on_siw0() {

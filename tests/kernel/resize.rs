@@ -34,18 +34,21 @@ fn queued_completions_survive_resize() {
     deliver(&connection, 0..10);
     // One completion has been polled before.
     connection.server.io.done(0);
-    cq.resize(500).expect("larger");
+    cq.resize(500).expect("resize to more entries");
     assert!(cq.capacity() >= 500, "{}", cq.capacity());
     deliver(&connection, 10..20);
-    cq.resize(45).expect("smaller");
+    cq.resize(45).expect("resize to fewer entries");
     assert!((45..500).contains(&cq.capacity()), "{}", cq.capacity());
     deliver(&connection, 20..40);
     // This capacity is smaller than the number of completions.
-    let error = cq.resize(20).expect_err("39 are on the queue");
+    let error = cq.resize(20).expect_err("39 completions should be on the queue");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     let most = cq.context().query_device().expect("attributes").max_cqe;
     for capacity in [0, most + 1] {
-        assert_eq!(cq.resize(capacity).expect_err("refused").errno(), libc::EINVAL);
+        assert_eq!(
+            cq.resize(capacity).expect_err("the capacity should be refused").errno(),
+            libc::EINVAL
+        );
     }
     for number in 1..40 {
         connection.server.io.done(number);
@@ -53,7 +56,7 @@ fn queued_completions_survive_resize() {
     assert!(connection.server.io.polled().is_none());
     // A completion wakes a thread that already waited before the resize.
     cq.request_notify(false).expect("arm");
-    cq.resize(100).expect("larger");
+    cq.resize(100).expect("resize to more entries");
     deliver(&connection, 30..31);
     assert_eq!(connection.server.io.channel().get_event().expect("event").token(), cq.token());
     connection.server.io.done(30);
@@ -108,7 +111,7 @@ fn resize_is_refused_while_thread_polls() {
     let connection = Connection::new(shape());
     let cq = connection.server.io.cq();
     let poller = cq.lock_poller().expect("poller");
-    let error = cq.resize(10).expect_err("the call would wait for this thread");
+    let error = cq.resize(10).expect_err("the call should not wait for its own thread");
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     drop(poller);
     cq.resize(10).expect("resize");
@@ -121,7 +124,7 @@ fn siw_refuses_resize() {
     let connection = Connection::to(siw(0), shape(), &ConnParam::default());
     let cq = connection.server.io.cq();
     let before = cq.capacity();
-    let error = cq.resize(10).expect_err("siw cannot");
+    let error = cq.resize(10).expect_err("siw should not resize");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert_eq!(cq.capacity(), before);
     deliver(&connection, 0..3);

@@ -33,7 +33,7 @@ fn small_rings_survive_many_rounds() {
             client.io.post_inline(number, SendOperation::Send, &bytes, SIGNALED).expect("post");
             server.io.done(number);
             assert_eq!(server.io.bytes(0..8), bytes);
-            server.io.receive(number + depth, 0..16).expect("there is room again");
+            server.io.receive(number + depth, 0..16).expect("the queue should have room again");
             client.io.done(number);
         }
         connection.close();
@@ -49,7 +49,7 @@ fn fill(mut post: impl FnMut(u64) -> rdmacm::Result<()>) -> u64 {
             return number;
         }
     }
-    panic!("the queue has no end");
+    panic!("the queue should become full");
 }
 
 #[test]
@@ -67,11 +67,11 @@ fn full_send_queue_loses_nothing() {
         assert!(count >= wanted && count < 2 * wanted, "{count} where {wanted} were promised");
         assert!(client.io.polled().is_none());
         for number in 0..count {
-            let at = usize::try_from(number).expect("small") * 8;
+            let at = usize::try_from(number).expect("the number should fit") * 8;
             server.io.receive(number, at..at + 8).expect("post a receive");
         }
         for number in 0..count {
-            let at = usize::try_from(number).expect("small") * 8;
+            let at = usize::try_from(number).expect("the number should fit") * 8;
             server.io.done(number);
             client.io.done(number);
             assert_eq!(server.io.bytes(at..at + 8), bytes(number));
@@ -146,8 +146,9 @@ fn two_threads_post_while_two_poll() {
             let completion = server.io.next();
             assert!(completion.is_success(), "{completion:?}");
             assert_eq!(completion.opcode(), WcOpcode::IB_WC_RECV);
-            let at = usize::try_from(completion.wr_id()).expect("small") * 8;
-            let bytes = server.io.bytes(at..at + 8).try_into().expect("8 bytes");
+            let at = usize::try_from(completion.wr_id()).expect("the number should fit") * 8;
+            let bytes =
+                server.io.bytes(at..at + 8).try_into().expect("the slice should have 8 bytes");
             received.push(u64::from_ne_bytes(bytes));
         }
         posters.into_iter().for_each(|poster| poster.join().expect("a poster"));
@@ -182,7 +183,8 @@ fn invalid_queue_pair_sizes_are_refused() {
         QueuePairCaps { max_inline_data: 1 << 16, ..default },
     ] {
         let init = rdmacm::verbs::QueuePairInit { caps, ..rdmacm::verbs::QueuePairInit::new(cq) };
-        let error = rdmacm::verbs::QueuePair::new(pd, &init).expect_err("refused");
+        let error =
+            rdmacm::verbs::QueuePair::new(pd, &init).expect_err("the capacities should be refused");
         // The kernel refuses the size, or the driver, which names its limit.
         assert_eq!(error.errno(), libc::EINVAL, "{caps:?}: {error:?}");
     }

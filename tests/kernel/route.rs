@@ -29,20 +29,21 @@ fn route_fills_as_id_is_resolved() {
         assert_eq!((route.port_num, route.pkey), (0, 0));
         assert!(route.local.gid.is_zero() && route.paths.is_empty(), "{route:?}");
         id.resolve_addr(None, server, LONG).expect("resolve the address");
-        ours.expect_event(EventType::AddrResolved).expect("address resolved");
+        ours.expect_event(EventType::AddrResolved).expect("the address should be resolved");
         let route = id.route().expect("route");
         assert_eq!((route.port_num, route.pkey), (1, 0));
         assert!(route.paths.is_empty(), "{route:?}");
-        let local = id.local_addr().expect("query").expect("bound");
+        let local = id.local_addr().expect("query").expect("the id should have an address");
         for (ib, ip) in [(route.local, local), (route.peer, server)] {
             let expected = IbAddress::new(gid(ip.ip()), PortSpace::Tcp, ip.port());
             assert_eq!((ib.gid, ib.service_id), (expected.gid, expected.service_id));
         }
-        let error = id.resolve_route(Duration::ZERO).expect_err("no time at all");
+        let error =
+            id.resolve_route(Duration::ZERO).expect_err("a timeout of zero should end the call");
         assert_eq!(error.errno(), libc::EINVAL, "{error}");
         assert!(error.to_string().contains("must not be zero"), "{error}");
         id.resolve_route(LONG).expect("resolve the route");
-        ours.expect_event(EventType::RouteResolved).expect("route resolved");
+        ours.expect_event(EventType::RouteResolved).expect("the route should be resolved");
         let [path] = id.route().expect("route").paths[..] else { panic!("there is one path") };
         assert_eq!((path.sgid, path.dgid), (route.local.gid, route.peer.gid));
         assert_eq!((path.pkey, path.reversible), (0xffff, true));

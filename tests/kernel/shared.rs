@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Creates the objects on the device of `id`, in a separate protection domain.
     pub(crate) fn new(id: &CmId, max_wr: u32) -> Self {
-        let context = id.context().expect("the id has a device");
+        let context = id.context().expect("the id should have a device");
         let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
         Self::with(&context, access, |pd, _| SharedReceiveQueue::new(pd, attributes))
@@ -51,7 +51,7 @@ impl Shared {
 
     /// Creates the objects for an id whose queue pair is an XRC target. Peers may access the memory.
     pub(crate) fn of_target_id(id: &CmId, max_wr: u32) -> Self {
-        let context = id.context().expect("the id has a device");
+        let context = id.context().expect("the id should have a device");
         let access = ACCESS | AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let attributes = SharedReceiveQueueAttributes { max_wr, max_sge: 2, ..Default::default() };
         Self::with(&context, access, |pd, cq| {
@@ -82,7 +82,7 @@ impl Shared {
 
     /// Posts a receive into a part of the memory.
     pub(crate) fn receive(&self, wr_id: u64, part: Range<usize>) -> Result<()> {
-        let scatter = [self.memory.sge(part).expect("within the memory")];
+        let scatter = [self.memory.sge(part).expect("the range should be within the memory")];
         // SAFETY: the entry refers to the memory, which lives until the queue is destroyed and is reached by copying only.
         unsafe { self.queue.post_recv(&ReceiveRequest { wr_id, scatter: &scatter }) }
     }
@@ -94,7 +94,8 @@ impl Shared {
             Err(error) => return (0, Err(error)),
         };
         for (count, (wr_id, part)) in list.iter().enumerate() {
-            let scatter = [self.memory.sge(part.clone()).expect("within the memory")];
+            let scatter =
+                [self.memory.sge(part.clone()).expect("the range should be within the memory")];
             // SAFETY: as in `receive`.
             let pushed =
                 unsafe { queue.push(&ReceiveRequest { wr_id: *wr_id, scatter: &scatter }) };
@@ -108,7 +109,7 @@ impl Shared {
     /// Returns a part of the memory.
     pub(crate) fn bytes(&self, part: Range<usize>) -> Vec<u8> {
         let mut bytes = vec![0; part.len()];
-        self.memory.read(part.start, &mut bytes).expect("within the memory");
+        self.memory.read(part.start, &mut bytes).expect("the range should be within the memory");
         bytes
     }
 
@@ -182,8 +183,8 @@ impl Servers {
             client.id.connect(param).expect("connect");
             let server = shared.side(request(&theirs));
             server.id.accept(param).expect("accept");
-            ours.expect_event(EventType::Established).expect("the client is connected");
-            theirs.expect_event(EventType::Established).expect("the server is connected");
+            ours.expect_event(EventType::Established).expect("the client should be connected");
+            theirs.expect_event(EventType::Established).expect("the server should be connected");
             Pair { client, server }
         };
         let pairs = (0..count).map(|_| connect()).collect();

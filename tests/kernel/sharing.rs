@@ -10,7 +10,7 @@ use rdmacm::verbs::{
 use crate::fixtures::{Side, assert_invalid, channel, id, listen, request, resolve, roce, siw};
 use crate::io::{Io, Shape};
 
-/// One side of a connection, whose completions go to `cq`.
+/// Returns one side of a connection, whose completions go to `cq`.
 fn side(id: CmId, cq: &CompletionQueue) -> Side {
     let io = Io::with(&id, Shape::default(), |pd, init| {
         id.create_qp(pd, &QueuePairInit { send_cq: cq, recv_cq: cq, ..*init })
@@ -18,7 +18,7 @@ fn side(id: CmId, cq: &CompletionQueue) -> Side {
     Side { id, io }
 }
 
-/// Two connections share one queue for the clients and one for the servers.
+/// Shares one queue among two clients, and one among their servers.
 ///
 /// The numbers identify the owner of a completion.
 fn two_connections_share_queues(address: SocketAddr) {
@@ -36,8 +36,8 @@ fn two_connections_share_queues(address: SocketAddr) {
         server.io.receive(1, 0..8).expect("post a receive");
         server.io.receive(2, 8..16).expect("post a receive");
         server.id.accept(&ConnParam::default()).expect("accept");
-        ours.expect_event(EventType::Established).expect("connected");
-        theirs.expect_event(EventType::Established).expect("connected");
+        ours.expect_event(EventType::Established).expect("the connection should be established");
+        theirs.expect_event(EventType::Established).expect("the connection should be established");
         (client, server)
     });
     receives.request_notify(false).expect("arm");
@@ -72,10 +72,11 @@ fn two_connections_share_queues(address: SocketAddr) {
         let expected = [[10 + number; 8], [20 + number; 8]].concat();
         assert_eq!(server.io.bytes(0..16), expected);
     }
-    let (sends, error) = sends.destroy().expect_err("queue pairs are on it").into_parts();
+    let (sends, error) =
+        sends.destroy().expect_err("queue pairs should use the queue").into_parts();
     assert_eq!(error.errno(), libc::EBUSY, "{error}");
     drop(sides);
-    sends.destroy().expect("nothing is on it");
+    sends.destroy().expect("the queue should be unused");
 }
 
 #[test]
@@ -102,7 +103,7 @@ fn every_completion_vector_works(address: SocketAddr) {
     }
     for vector in [vectors, u32::MAX] {
         let error = CompletionQueue::with_comp_vector(&context, 8, None, vector)
-            .expect_err("there is none");
+            .expect_err("the vector should not exist");
         assert_invalid(&error, &["vector", &vector.to_string(), &vectors.to_string()]);
     }
 }

@@ -59,7 +59,7 @@ fn signals_end_no_endpoint_call() {
             connection.post_send(filled(connection, b"without receive")).expect("post");
             let (tx, rx) = mpsc::channel();
             let waiter = scope.spawn(move || call(connection, &mut || announce(&tx)));
-            interrupt_repeatedly(rx.recv().expect("the thread begins"));
+            interrupt_repeatedly(rx.recv().expect("the thread should begin"));
             assert!(!waiter.is_finished(), "{name}");
             waiters.push(waiter);
         }
@@ -80,7 +80,7 @@ fn signals_end_no_datagram_call() {
     let client = DatagramSocket::bind(roce(0), &config).expect("bind");
     let silent = endpoint_datagrams::socket(roce(0));
     let address = endpoint_datagrams::address(&silent);
-    let buffer = client.acquire_buffer().expect("the only one");
+    let buffer = client.acquire_buffer().expect("the only buffer should be free");
     let calls: [(&str, &(dyn Fn() -> rdmacm::Result<()> + Sync)); 3] = [
         ("recv_from", &|| client.recv_from_timeout(LONG).map(drop)),
         ("buffer", &|| client.acquire_buffer_timeout(LONG).map(drop)),
@@ -96,9 +96,9 @@ fn signals_end_no_datagram_call() {
             let (tx, rx) = mpsc::channel();
             let waiter = scope.spawn(move || {
                 announce(&tx);
-                call().expect_err("the socket ends")
+                call().expect_err("the socket should end")
             });
-            interrupt_repeatedly(rx.recv().expect("the thread begins"));
+            interrupt_repeatedly(rx.recv().expect("the thread should begin"));
             assert!(!waiter.is_finished(), "{name}");
             waiter
         });
@@ -124,12 +124,12 @@ fn signals_end_neither_accept_nor_connect() {
             announce(&tx);
             listener.accept_timeout(LONG).expect("a request")
         });
-        interrupt_repeatedly(rx.recv().expect("the thread begins"));
+        interrupt_repeatedly(rx.recv().expect("the thread should begin"));
         let connects = scope.spawn(move || {
             announce(&also_says);
             Connector::new().total_timeout(LONG).connect(server).expect("connect")
         });
-        let client = rx.recv().expect("the thread begins");
+        let client = rx.recv().expect("the thread should begin");
         let incoming = listens.join().expect("thread should not panic");
         interrupt_repeatedly(client);
         let accepted = incoming.accept(&ConnectionConfig::default(), &[], LONG).expect("accept");
@@ -172,7 +172,7 @@ impl FullBacklog {
     }
 }
 
-/// On iWARP the CONNECT command waits for TCP, and a signal interrupts it.
+/// Interrupts the CONNECT command, which waits for TCP on iWARP, by signals.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn siw_signals_do_not_end_connect() {
@@ -186,12 +186,12 @@ fn siw_signals_do_not_end_connect() {
             Connector::new()
                 .total_timeout(LONG)
                 .connect(server)
-                .expect_err("no RDMA server listens")
+                .expect_err("no RDMA server should listen")
         });
-        let thread = rx.recv().expect("the thread begins");
+        let thread = rx.recv().expect("the thread should begin");
         silent.wait_for_request();
         interrupt_repeatedly(thread);
-        assert!(!connects.is_finished(), "no server has answered yet");
+        assert!(!connects.is_finished(), "the call should wait for the server");
         drop(silent);
         let error = connects.join().expect("thread should not panic");
         assert_eq!(error.errno(), libc::ECONNREFUSED, "{error}");
@@ -209,9 +209,12 @@ fn siw_signals_keep_connect_deadline() {
     thread::scope(|scope| {
         let connects = scope.spawn(move || {
             announce(&tx);
-            Connector::new().total_timeout(timeout).connect(server).expect_err("no server answers")
+            Connector::new()
+                .total_timeout(timeout)
+                .connect(server)
+                .expect_err("no server should answer")
         });
-        let (_, thread) = rx.recv().expect("the thread begins");
+        let (_, thread) = rx.recv().expect("the thread should begin");
         silent.wait_for_request();
         wait_until("connecting has ended", || {
             pthread_kill(thread, Signal::SIGUSR1).expect("signal");
@@ -229,15 +232,16 @@ fn signals_end_no_destroy() {
     let channel = channel();
     let id = id(&channel);
     id.resolve_addr(None, roce(7471), LONG).expect("resolve the address");
-    let event = channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    let event =
+        channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     let (tx, rx) = mpsc::channel();
     thread::scope(|scope| {
         let destroys = scope.spawn(move || {
             announce(&tx);
             id.destroy().expect("destroy");
         });
-        interrupt_repeatedly(rx.recv().expect("the thread begins"));
-        assert!(!destroys.is_finished(), "this thread has an event of it");
+        interrupt_repeatedly(rx.recv().expect("the thread should begin"));
+        assert!(!destroys.is_finished(), "the call should wait for the event");
         drop(event);
         destroys.join().expect("thread should not panic");
     });
@@ -266,9 +270,9 @@ fn signals_interrupt_low_level_waits() {
         thread::scope(|scope| {
             let waiter = scope.spawn(move || {
                 announce(&tx);
-                call().expect_err("a signal comes first")
+                call().expect_err("a signal should interrupt the call")
             });
-            let (_, thread) = rx.recv().expect("the thread begins");
+            let (_, thread) = rx.recv().expect("the thread should begin");
             while !waiter.is_finished() {
                 pthread_kill(thread, Signal::SIGUSR1).expect("signal");
                 thread::yield_now();

@@ -67,9 +67,12 @@ fn inline_data_arrives_up_to_limit() {
         assert_eq!(server.io.bytes(1000..1000 + length), bytes);
     }
     let refused = client.io.post_inline(4, SendOperation::Send, &[0; 81], SIGNALED);
-    assert_invalid(&refused.expect_err("too long"), &["queue pair", "81", "80"]);
+    assert_invalid(
+        &refused.expect_err("the message should be too long"),
+        &["queue pair", "81", "80"],
+    );
     let refused = client.io.post_inline(5, server.io.read_at(0), &[], SIGNALED);
-    assert_invalid(&refused.expect_err("reads are not inline"), &["read"]);
+    assert_invalid(&refused.expect_err("an inline read should be refused"), &["read"]);
     // The queue holds none of the refused requests.
     send_empty(client, server);
     connection.close();
@@ -117,8 +120,11 @@ fn sges_are_gathered_and_scattered_in_order() {
     );
     let fenced = SIGNALED | SendFlags::FENCE;
     let refused = server.io.post(7, client.io.read_at(0), 0..1, fenced);
-    assert_invalid(&refused.expect_err("a fence"), &["fence", "read"]);
-    server.io.post_parts(8, client.io.read_at(0), &[], SIGNALED).expect("a read of nothing");
+    assert_invalid(&refused.expect_err("a fenced read should be refused"), &["fence", "read"]);
+    server
+        .io
+        .post_parts(8, client.io.read_at(0), &[], SIGNALED)
+        .expect("a read of no bytes should succeed");
     server.io.done(8);
     send_empty(client, server);
     connection.close();
@@ -151,7 +157,10 @@ fn only_signaled_requests_are_polled() {
     for wr_id in 1..=64 {
         let flags = if wr_id % 8 == 0 { SIGNALED } else { SendFlags::empty() };
         let there = server.io.written_at(0);
-        client.io.post_inline(wr_id, there, &wr_id.to_ne_bytes(), flags).expect("room");
+        client
+            .io
+            .post_inline(wr_id, there, &wr_id.to_ne_bytes(), flags)
+            .expect("the queue should have room");
         if wr_id % 8 == 0 {
             client.io.done(wr_id);
             assert!(client.io.polled().is_none());
@@ -229,7 +238,7 @@ fn small_rings_survive_many_rounds() {
             client.io.post_inline(number, SendOperation::Send, &bytes, SIGNALED).expect("post");
             server.io.done(number);
             assert_eq!(server.io.bytes(0..8), bytes);
-            server.io.receive(number + depth, 0..16).expect("there is room again");
+            server.io.receive(number + depth, 0..16).expect("the queue should have room again");
             client.io.done(number);
         }
         connection.close();
@@ -253,7 +262,7 @@ fn full_send_queue_loses_nothing() {
             Ok(()) => posted += 1,
             Err(error) => break error,
         }
-        assert!(posted < 60, "the queue has no end");
+        assert!(posted < 60, "the queue should become full");
     };
     assert_invalid(&error, &["the queue is full", "2 requests"]);
     (0..posted).for_each(|wr_id| assert!(client.io.done(wr_id).is_success()));
@@ -267,17 +276,20 @@ fn send_before_establishment_is_refused() {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, siw(0));
     let client = Side::new(resolve(&ours, address), Shape::default());
-    client.io.receive(1, 0..100).expect("receives may be posted");
+    client.io.receive(1, 0..100).expect("receives should be accepted");
     for _ in 0..3 {
         let refused = client.io.post_inline(2, SendOperation::Send, b"early", SIGNALED);
-        assert_invalid(&refused.expect_err("not connected"), &["not connected", "IB_QPS_RTS"]);
+        assert_invalid(
+            &refused.expect_err("the queue pair should not be connected"),
+            &["not connected", "IB_QPS_RTS"],
+        );
     }
     client.id.connect(&ConnParam::default()).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
     server.io.receive(3, 0..100).expect("post a receive");
     server.id.accept(&ConnParam::default()).expect("accept");
-    ours.expect_event(EventType::Established).expect("connected");
-    theirs.expect_event(EventType::Established).expect("connected");
+    ours.expect_event(EventType::Established).expect("the connection should be established");
+    theirs.expect_event(EventType::Established).expect("the connection should be established");
     client.io.post_inline(4, SendOperation::Send, b"first", SIGNALED).expect("post a send");
     client.io.done(4);
     assert_eq!(server.io.done(3).byte_len(), 5);
@@ -295,7 +307,10 @@ fn unnegotiated_read_blocks_nothing() {
     send_empty(client, server);
     for _ in 0..3 {
         let refused = client.io.post(1, server.io.read_at(0), 0..8, SIGNALED);
-        assert_invalid(&refused.expect_err("no depth"), &["read", "initiator depth"]);
+        assert_invalid(
+            &refused.expect_err("reads should not be negotiated"),
+            &["read", "initiator depth"],
+        );
         send_empty(client, server);
     }
     connection.close();
@@ -312,13 +327,16 @@ fn answer_depth_is_bounded_by_request() {
         let server = Side::new(request(&theirs), Shape::default());
         let answer = ConnParam { initiator_depth: 5, ..ConnParam::default() };
         server.id.accept(&answer).expect("accept");
-        ours.expect_event(EventType::Established).expect("connected");
-        theirs.expect_event(EventType::Established).expect("connected");
+        ours.expect_event(EventType::Established).expect("the connection should be established");
+        theirs.expect_event(EventType::Established).expect("the connection should be established");
         send_empty(&client, &server);
         for wr_id in 0..4 {
             let posted = server.io.post(wr_id, client.io.read_at(0), 0..8, SIGNALED);
             match offered {
-                0 => assert_invalid(&posted.expect_err("no depth"), &["initiator depth"]),
+                0 => assert_invalid(
+                    &posted.expect_err("reads should not be negotiated"),
+                    &["initiator depth"],
+                ),
                 _ => posted.expect("post a read"),
             }
         }
@@ -362,7 +380,7 @@ fn posted_requests_are_flushed_at_end() {
         back.sort_unstable();
         assert_eq!(back, expected);
     };
-    // The kernel has flushed the queue pair, or soon will, but the library learns of the end only from the event.
+    // The kernel has flushed the queue pair, or soon will, but the library detects the end only by the event.
     post(server, 4);
     post(server, 6);
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
@@ -437,16 +455,19 @@ fn private_data_keeps_its_length() {
         assert_eq!(event.private_data(), asked);
         let server = Side::new(event.take_request().expect("an id"), Shape::default());
         server.id.accept(&with_data(answered)).expect("accept");
-        let event = ours.expect_event(EventType::Established).expect("connected");
+        let event = ours
+            .expect_event(EventType::Established)
+            .expect("the connection should be established");
         assert_eq!(event.private_data(), answered);
         drop(client);
-        theirs.expect_event(EventType::Established).expect("connected");
+        theirs.expect_event(EventType::Established).expect("the connection should be established");
         drop(server);
 
         let client = ask(&ours, address, &with_data(asked));
         let server = request(&theirs);
         server.reject(answered).expect("reject");
-        let error = ours.expect_event(EventType::Established).expect_err("rejected");
+        let error =
+            ours.expect_event(EventType::Established).expect_err("the request should be rejected");
         assert_eq!(rejected(&error), (-libc::ECONNRESET, answered));
         assert_eq!(error.errno(), libc::ECONNREFUSED);
         let expected = "rejected by the peer: Connection reset by peer (ECONNRESET)";
@@ -457,11 +478,20 @@ fn private_data_keeps_its_length() {
     let (_listener, address) = listen(&theirs, siw(0));
     let client = Side::new(resolve(&ours, address), Shape::default());
     let long = with_data(&[1; 252]);
-    assert_invalid(&client.id.connect(&long).expect_err("too long"), &["252", "251"]);
+    assert_invalid(
+        &client.id.connect(&long).expect_err("the private data should be too long"),
+        &["252", "251"],
+    );
     client.id.connect(&ConnParam::default()).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
-    assert_invalid(&server.id.accept(&long).expect_err("too long"), &["252", "251"]);
-    assert_invalid(&server.id.reject(&[1; 252]).expect_err("too long"), &["252", "251"]);
+    assert_invalid(
+        &server.id.accept(&long).expect_err("the private data should be too long"),
+        &["252", "251"],
+    );
+    assert_invalid(
+        &server.id.reject(&[1; 252]).expect_err("the private data should be too long"),
+        &["252", "251"],
+    );
 }
 
 #[test]
@@ -471,7 +501,10 @@ fn accept_of_established_connection_is_refused() {
     let Connection { client, server, .. } = &connection;
     send_empty(client, server);
     for side in [server, client] {
-        let refused = side.id.accept(&ConnParam::default()).expect_err("nothing to accept");
+        let refused = side
+            .id
+            .accept(&ConnParam::default())
+            .expect_err("the id should have no request to accept");
         assert_invalid(&refused, &["accept id", "no request", "accepted already"]);
     }
     send_empty(server, client);
@@ -499,8 +532,8 @@ fn wildcard_listener_needs_tcp_port() {
     let port = taken.local_addr().expect("address").port();
     let any = |port| (std::net::Ipv4Addr::UNSPECIFIED, port).into();
     let listener = id(&channel);
-    listener.bind(any(port)).expect("the port is free in RDMA's space");
-    let error = listener.listen(0).expect_err("siw0 has no such port");
+    listener.bind(any(port)).expect("the port should be free in RDMA's space");
+    let error = listener.listen(0).expect_err("TCP should use the port");
     assert_eq!(error.errno(), libc::EADDRINUSE, "{error}");
     drop(taken);
     let (_listener, address) = listen(&channel, any(0));
@@ -521,7 +554,7 @@ fn unknown_siw_queue_pair_is_refused() {
     let unknown = ConnParam { qp_num: 0xfff_fff, ..ConnParam::default() };
     // Log lines of the kernel that other tests caused are ignored.
     let before = complaints();
-    let error = client.connect(&unknown).expect_err("there is no such queue pair");
+    let error = client.connect(&unknown).expect_err("the queue pair should not exist");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert_eq!(complaints(), before);
 }
@@ -547,14 +580,14 @@ fn connections_leave_no_objects() {
     assert_eq!(objects(), before);
 }
 
-/// The header's value for "no key" is the offset of the 145th page of a context.
+/// Maps the 145th page of a context, whose offset means "no key" in the header.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn queues_skip_mmap_key_that_means_none() {
     let channel = channel();
     let id = id(&channel);
     id.bind(siw(0)).expect("bind");
-    let context = id.context().expect("the device opens");
+    let context = id.context().expect("the device should open");
     let queues = (0..200).map(|_| CompletionQueue::new(&context, 16, None).expect("a queue"));
     let queues: Vec<_> = queues.collect();
     for queue in &queues {
@@ -579,7 +612,7 @@ fn invalid_queue_pair_sizes_are_refused() {
         QueuePairCaps { max_inline_data: 81, ..default },
     ] {
         let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
-        let error = QueuePair::new(pd, &init).expect_err("refused");
+        let error = QueuePair::new(pd, &init).expect_err("the capacities should be refused");
         assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{caps:?}: {error:?}");
     }
     // A queue pair without receives has no receive ring.
@@ -587,7 +620,7 @@ fn invalid_queue_pair_sizes_are_refused() {
     let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
     let qp = QueuePair::new(pd, &init).expect("a queue pair for sending only");
     assert_eq!(qp.caps().max_recv_wr, 0);
-    let error = crate::io::receive_nothing(&qp, 1).expect_err("the queue pair is in RESET");
+    let error = crate::io::receive_nothing(&qp, 1).expect_err("the queue pair should be in RESET");
     assert_invalid(&error, &[&QpState::IB_QPS_RESET.to_string()]);
     connection.close();
 }

@@ -54,7 +54,9 @@ fn reads_are_flushed_when_peer_disconnects() {
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
 }
 
-/// The kernel does not complete these requests, because it has ended the queue pair with the connection.
+/// Checks that requests which the kernel does not complete are flushed.
+///
+/// The kernel has ended the queue pair with the connection.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn sends_after_peer_left_are_flushed() {
@@ -98,7 +100,7 @@ fn completed_sends_arrive_before_end() {
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
 }
 
-/// The keys are a wrong one, one without write access, and one whose region is destroyed.
+/// Uses a wrong key, a key without write access, and a key whose region is destroyed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forbidden_remote_access_ends_connection() {
@@ -133,13 +135,13 @@ fn forbidden_remote_access_ends_connection() {
         assert!(client.io.polled().is_none());
         if let Some(region) = kept {
             let mut bytes = [1; 64];
-            region.read(0, &mut bytes).expect("within the region");
+            region.read(0, &mut bytes).expect("the range should be within the region");
             assert_eq!(bytes, [0; 64]);
         }
     }
 }
 
-/// A read needs no access flag.
+/// Checks that a read needs no access flag.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn read_needs_no_access_flag() {
@@ -148,7 +150,7 @@ fn read_needs_no_access_flag() {
     send_empty(client, server);
     let region = MemoryRegion::alloc(server.io.qp().pd(), 64, AccessFlags::empty());
     let mut region = region.expect("memory region");
-    region.write(0, b"not for peers").expect("within the region");
+    region.write(0, b"not for peers").expect("the range should be within the region");
     let read = SendOperation::Read { remote_addr: region.addr(), rkey: region.rkey() };
     client.io.post(1, read, 0..13, SIGNALED).expect("post a read");
     client.io.done(1);
@@ -156,7 +158,7 @@ fn read_needs_no_access_flag() {
     connection.close();
 }
 
-/// A message without a receive ends the connection, because iWARP has no "receiver not ready".
+/// Checks that a message without a receive ends the connection: iWARP has no "receiver not ready".
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn message_without_receive_ends_connection() {
@@ -166,13 +168,13 @@ fn message_without_receive_ends_connection() {
     client.io.post(1, SendOperation::Send, 0..8, SIGNALED).expect("post a send");
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
-    server.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
+    server.io.receive(2, 0..8).expect("a queue pair in ERR should take requests");
     assert_eq!(flushed(server.io.next()), 2);
     // The send succeeds, because TCP has accepted it.
     client.io.done(1);
 }
 
-/// The kernel reports the same end to both sides for each cause.
+/// Checks that the kernel reports the same end to both sides for each cause.
 ///
 /// The client disconnects, or its message finds no receive.
 #[test]
@@ -189,7 +191,7 @@ fn end_has_no_reason() {
         [(client, client_channel), (server, server_channel)].map(|(side, events)| {
             let event =
                 events.expect_event(EventType::Disconnected).expect("side should get the event");
-            side.io.receive(2, 0..8).expect("a queue pair in ERR takes requests");
+            side.io.receive(2, 0..8).expect("a queue pair in ERR should take requests");
             let mut flush = side.io.next();
             if flush.wr_id() == 1 {
                 assert!(flush.is_success(), "the request should have been sent");
@@ -208,7 +210,9 @@ fn end_has_no_reason() {
     assert!(reports[0][1].ends_with("None"), "no event of the device: {reports:?}");
 }
 
-/// A disconnect ends the connection of an external queue pair, even if the id has a later queue pair of its own.
+/// Checks that a disconnect ends the connection of an external queue pair.
+///
+/// This holds even if the id has a later queue pair of its own.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn external_queue_pair_ends_with_connection() {
@@ -221,36 +225,36 @@ fn external_queue_pair_ends_with_connection() {
     client.connect(&named).expect("connect");
     let server = Side::new(request(&theirs), Shape::default());
     server.id.accept(&ConnParam::default()).expect("accept");
-    ours.expect_event(EventType::Established).expect("the client is connected");
-    theirs.expect_event(EventType::Established).expect("the server is connected");
+    ours.expect_event(EventType::Established).expect("the client should be connected");
+    theirs.expect_event(EventType::Established).expect("the server should be connected");
     let _later = Io::new(&client, Shape::default());
-    client.connect(&ConnParam::default()).expect_err("the client is connected already");
+    client.connect(&ConnParam::default()).expect_err("the client should be connected already");
     client.disconnect().expect("disconnect");
     theirs.expect_event(EventType::Disconnected).expect("server should get the event");
     ours.expect_event(EventType::Disconnected).expect("client should get the event");
 }
 
-/// Each side disconnects repeatedly. The first call ends the connection, and the other calls succeed.
+/// Disconnects each side repeatedly: the first call ends the connection, and the others succeed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn repeated_disconnects_end_connection_once() {
     let connection = connected(Shape::default());
     let Connection { client, server, client_channel, server_channel } = &connection;
     client.id.disconnect().expect("disconnect");
-    client.id.disconnect().expect("before the event is read");
+    client.id.disconnect().expect("disconnect before the event is read");
     client_channel.expect_event(EventType::Disconnected).expect("client should get the event");
-    server.id.disconnect().expect("before the event is read");
+    server.id.disconnect().expect("disconnect before the event is read");
     server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
     for side in [client, server] {
         side.id.disconnect().expect("disconnecting after the end should succeed");
     }
     for channel in [client_channel, server_channel] {
-        let more = channel.get_event_timeout(Duration::ZERO).expect("get an event");
+        let more = channel.get_event_timeout(Duration::ZERO).expect("wait for an event");
         assert!(more.is_none(), "{more:?}");
     }
 }
 
-/// siw gives a new queue pair the lowest number that is free.
+/// Destroys queue pairs, because siw gives a new queue pair the lowest number that is free.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn reused_queue_pair_number_loses_no_completions() {
@@ -277,7 +281,9 @@ fn reused_queue_pair_number_loses_no_completions() {
     assert_eq!(all, [(gone_number, 1), (gone_number, 2), (number, 3)]);
 }
 
-/// Injected completions are limited by the capacity of the completion queue. Polling makes room for further ones.
+/// Checks that the capacity of the completion queue limits injected completions.
+///
+/// Polling makes room for further ones.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unpolled_flushes_limit_further_posts() {
@@ -298,7 +304,7 @@ fn unpolled_flushes_limit_further_posts() {
     for wr_id in 0..3 * capacity {
         let done = io.polled().expect("the request should have completed");
         assert_eq!((done.wr_id(), done.status()), (wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
-        post(wr_id + capacity).expect("there is room again");
+        post(wr_id + capacity).expect("the queue should have room again");
     }
     io.qp().drain(LONG, |done| assert!(done.wr_id() >= 3 * capacity)).expect("drain");
 }

@@ -32,11 +32,11 @@ fn send(from: &Side, number: u64) {
 
 /// Returns the memory range of receive `wr_id`.
 fn place(wr_id: u64) -> Range<usize> {
-    let start = usize::try_from(wr_id % 100).expect("small") * 8;
+    let start = usize::try_from(wr_id % 100).expect("the number should fit") * 8;
     start..start + 8
 }
 
-/// Two queue pairs share a queue: a receiving queue pair takes the oldest posted request.
+/// Checks that a queue pair takes the oldest posted request of a shared queue.
 ///
 /// The completion names the receiving queue pair.
 fn two_queue_pairs_share_queue(address: SocketAddr) {
@@ -86,7 +86,7 @@ fn fill(shared: &Shared) -> u64 {
             return number;
         }
     }
-    panic!("the queue has no end");
+    panic!("the queue should become full");
 }
 
 /// Returns the attributes that the kernel should report.
@@ -120,7 +120,8 @@ fn full_queue_loses_nothing(address: SocketAddr) {
         }
     }
     let sges = attributes.max_sge as usize + 1;
-    let error = receive_too_much(shared.queue(), sges).expect_err("too many sges");
+    let error = receive_too_much(shared.queue(), sges)
+        .expect_err("the receive should have too many entries");
     assert_invalid(&error, &["shared receive queue", &format!("{sges} scatter/gather entries")]);
     servers.close();
 }
@@ -185,11 +186,11 @@ fn message_without_receive_ends_siw_connection() {
     let shared = Shared::new(&id, 4);
     let server = shared.side(id);
     server.id.accept(&ConnParam::default()).expect("accept");
-    ours.expect_event(EventType::Established).expect("connected");
-    theirs.expect_event(EventType::Established).expect("connected");
+    ours.expect_event(EventType::Established).expect("the connection should be established");
+    theirs.expect_event(EventType::Established).expect("the connection should be established");
     send(&client, 1);
-    theirs.expect_event(EventType::Disconnected).expect("the connection ends");
-    ours.expect_event(EventType::Disconnected).expect("the connection ends");
+    theirs.expect_event(EventType::Disconnected).expect("the connection should end");
+    ours.expect_event(EventType::Disconnected).expect("the connection should end");
     // Posted receives stay in the queue for other queue pairs.
     assert_eq!(fill(&shared), u64::from(shared.queue().attributes().max_wr));
 }
@@ -228,7 +229,7 @@ fn destroy_in_wrong_order_is_refused(name: &str, address: SocketAddr) {
     busy(&error);
     drop(clone);
     srq.destroy().expect("queue should have no other owner");
-    pd.destroy().expect("nothing is made in it");
+    pd.destroy().expect("the domain should be unused");
     drop((cq, context, id));
     assert_eq!(resources(), before);
 }
@@ -245,7 +246,7 @@ fn destroy_in_wrong_order_is_refused_on_siw() {
     destroy_in_wrong_order_is_refused("siw0", siw(0));
 }
 
-/// Invalid attributes are refused with the errno of the kernel.
+/// Checks that invalid attributes are refused with the errno of the kernel.
 fn invalid_queue_sizes_are_refused(address: SocketAddr) {
     let channel = channel();
     let id = id(&channel);
@@ -254,7 +255,9 @@ fn invalid_queue_sizes_are_refused(address: SocketAddr) {
     let most = context.query_device().expect("query");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let default = SharedReceiveQueueAttributes::default();
-    let refused = |attributes| SharedReceiveQueue::new(&pd, attributes).expect_err("refused");
+    let refused = |attributes| {
+        SharedReceiveQueue::new(&pd, attributes).expect_err("the attributes should be refused")
+    };
     // On mlx5, a queue without requests is valid.
     let none = SharedReceiveQueueAttributes { max_wr: 0, ..default };
     let is_mlx5 = address == roce(0) && is_card();
@@ -275,13 +278,13 @@ fn invalid_queue_sizes_are_refused(address: SocketAddr) {
     let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
     let holds = srq.attributes().max_wr;
     let most = reported(&srq).max_wr;
-    let error = srq.set_limit(most + 1).expect_err("above the size");
+    let error = srq.set_limit(most + 1).expect_err("a limit above the size should be refused");
     assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{error:?}");
     assert!(error.to_string().contains("set the limit of shared receive queue"), "{error}");
     assert_eq!(srq.query().expect("query").limit, 3);
-    srq.set_limit(holds).expect("as many as it holds");
+    srq.set_limit(holds).expect("a limit of all requests should be accepted");
     assert_eq!(srq.query().expect("query").limit, holds);
-    srq.set_limit(0).expect("no limit");
+    srq.set_limit(0).expect("remove the limit");
     assert_eq!(
         srq.query().expect("query"),
         SharedReceiveQueueAttributes { limit: 0, ..reported(&srq) }
@@ -300,7 +303,9 @@ fn invalid_queue_sizes_are_refused_on_siw() {
     invalid_queue_sizes_are_refused(siw(0));
 }
 
-/// Posted receives survive a resize to a larger or smaller size, even if some are behind the end of the ring.
+/// Checks that posted receives survive a resize.
+///
+/// This holds even if some of them are behind the end of the ring.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn posted_receives_survive_resize() {
@@ -312,7 +317,8 @@ fn posted_receives_survive_resize() {
         pairs[0].client.io.done(7 * number);
         assert_eq!(shared.bytes(place(number)), (7 * number).to_ne_bytes());
     };
-    let resize = |size: u64| shared.queue().resize(u32::try_from(size).expect("small"));
+    let resize =
+        |size: u64| shared.queue().resize(u32::try_from(size).expect("the number should fit"));
     let mut posted = 0..0;
     for (size, more) in [(7, 5), (30, 20), (15, 0), (15, 3), (60, 40)] {
         if posted.end - posted.start > size {
@@ -323,7 +329,7 @@ fn posted_receives_survive_resize() {
         resize(size).expect("resize");
         assert!(u64::from(shared.queue().query().expect("query").max_wr) >= size);
         for number in posted.end..posted.end + more {
-            shared.receive(number, place(number)).expect("room");
+            shared.receive(number, place(number)).expect("the queue should have room");
         }
         posted.end += more;
         // Some requests stay in the queue for the next size.
@@ -339,7 +345,7 @@ fn impossible_resize_is_refused(address: SocketAddr) {
     id.bind(address).expect("bind");
     let attributes = SharedReceiveQueueAttributes { limit: 5, ..Default::default() };
     let srq = id.create_srq(None, attributes).expect("shared receive queue");
-    let error = srq.resize(4).expect_err("refused");
+    let error = srq.resize(4).expect_err("the resize should be refused");
     match error.kind() {
         ErrorKind::Os(libc::EINVAL) => assert_eq!(address, roce(0), "{error}"),
         ErrorKind::Unsupported(_) => assert_eq!(address, siw(0), "{error}"),
@@ -371,21 +377,24 @@ fn srq_queue_pair_has_no_receive_queue(address: SocketAddr) {
     let foreign = ProtectionDomain::new(&other).expect("protection domain");
     let foreign = SharedReceiveQueue::new(&foreign, attributes).expect("shared receive queue");
     let init = QueuePairInit { srq: Some(&foreign), ..init };
-    let error = QueuePair::new(&pd, &init).expect_err("foreign");
+    let error = QueuePair::new(&pd, &init)
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&error, &["shared receive queue", "another context"]);
-    let error = id.create_srq(Some(foreign.pd()), attributes).expect_err("foreign");
+    let error = id
+        .create_srq(Some(foreign.pd()), attributes)
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&error, &["shared receive queue of id", "another context"]);
     assert!(id.srq().is_none());
 }
 
-/// The queue of an id belongs to its queue pair.
+/// Checks that the queue of an id belongs to its queue pair.
 ///
 /// The connection request informs the peer about the queue, except on iWARP.
 fn id_creates_and_owns_queue(address: SocketAddr) {
     let (ours, theirs) = (channel(), channel());
     let (_listener, address) = listen(&theirs, address);
     let attributes = SharedReceiveQueueAttributes::default();
-    let error = id(&ours).create_srq(None, attributes).expect_err("no device");
+    let error = id(&ours).create_srq(None, attributes).expect_err("the id should have no device");
     assert_invalid(&error, &["not bound to a device"]);
     let sent = address.ip() == roce(0).ip();
     for with in [true, false] {
@@ -393,7 +402,8 @@ fn id_creates_and_owns_queue(address: SocketAddr) {
         let made = with.then(|| client.create_srq(None, attributes).expect("shared receive queue"));
         assert_eq!(client.srq(), made);
         if with {
-            let error = client.create_srq(None, attributes).expect_err("a second one");
+            let error =
+                client.create_srq(None, attributes).expect_err("a second one should be refused");
             assert_invalid(
                 &error,
                 &["shared receive queue of id", "already has a shared receive queue"],
@@ -415,13 +425,18 @@ fn id_creates_and_owns_queue(address: SocketAddr) {
         let peer = server.create_ep_qp(&qp).expect("queue pair");
         assert_eq!(peer.srq(), with.then_some(&given));
         server.accept(&lie).expect("accept");
-        let event = ours.expect_event(EventType::Established).expect("connected");
+        let event = ours
+            .expect_event(EventType::Established)
+            .expect("the connection should be established");
         assert_eq!(event.connection().expect("parameters").srq, with && sent);
-        theirs.expect_event(EventType::Established).expect("connected");
+        theirs.expect_event(EventType::Established).expect("the connection should be established");
         if let Some(srq) = made {
             client.destroy_srq();
             assert!(client.srq().is_none());
-            let (srq, error) = srq.destroy().expect_err("a queue pair has it").into_parts();
+            let (srq, error) = srq
+                .destroy()
+                .expect_err("a queue pair should use the shared receive queue")
+                .into_parts();
             busy(&error);
             client.destroy_qp();
             drop(own);
@@ -481,7 +496,7 @@ fn list_is_posted_until_queue_is_full(address: SocketAddr) {
     }
     // A thread that holds the guard cannot lock the queue again.
     let mut held = shared.queue().lock_receive_queue().expect("queue should be unlocked");
-    held.ring_doorbell().expect("nothing is pushed");
+    held.ring_doorbell().expect("a doorbell without requests should succeed");
     for refused in [shared.receive(1, 0..8), shared.queue().resize(9)] {
         let error = refused.expect_err("this thread should hold the guard");
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
@@ -503,7 +518,7 @@ fn list_is_posted_until_queue_is_full_on_siw() {
     list_is_posted_until_queue_is_full(siw(0));
 }
 
-/// Two threads post to one queue, and each request is received once.
+/// Posts to one queue in two threads, and checks that each request is received once.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn receives_of_two_threads_are_taken_once() {
@@ -513,8 +528,9 @@ fn receives_of_two_threads_are_taken_once() {
     thread::scope(|scope| {
         for first in [0, EACH] {
             scope.spawn(move || {
-                (first..first + EACH)
-                    .for_each(|wr_id| shared.receive(wr_id, place(wr_id)).expect("room"));
+                (first..first + EACH).for_each(|wr_id| {
+                    shared.receive(wr_id, place(wr_id)).expect("the queue should have room")
+                });
             });
         }
     });
@@ -532,7 +548,7 @@ fn receives_of_two_threads_are_taken_once() {
     servers.close();
 }
 
-/// If a ring cannot be mapped, creation fails, or each later call reports the error.
+/// Checks that creation fails, or each later call reports the error, if a ring cannot be mapped.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn failed_ring_mapping_leaves_no_queue() {
@@ -543,22 +559,23 @@ fn failed_ring_mapping_leaves_no_queue() {
         let attributes = SharedReceiveQueueAttributes::default();
         let srq = id.create_srq(None, attributes).expect("shared receive queue");
         receive_nothing(&srq, 1).expect("post a receive");
-        let pages = fs::read_to_string("/proc/self/statm").expect("how large the process is");
+        let pages = fs::read_to_string("/proc/self/statm").expect("read the size of the process");
         let pages: u64 = pages.split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
         let full = pages * 4096 + (1 << 20);
         setrlimit(Resource::RLIMIT_AS, full, full).expect("set a limit");
         // These rings have 8 MiB.
         let large = SharedReceiveQueueAttributes { max_wr: 65_535, ..attributes };
-        let error = SharedReceiveQueue::new(srq.pd(), large).expect_err("no room");
+        let error = SharedReceiveQueue::new(srq.pd(), large)
+            .expect_err("the address space should have no room");
         assert!(error.to_string().contains("map the ring of a shared receive queue"), "{error}");
         assert_eq!(error.errno(), libc::ENOMEM);
-        receive_nothing(&srq, 2).expect("no other queue minds");
-        let error = srq.resize(65_535).expect_err("no room");
+        receive_nothing(&srq, 2).expect("the other queue should be usable");
+        let error = srq.resize(65_535).expect_err("the address space should have no room");
         assert_eq!(error.errno(), libc::ENOMEM, "{error}");
-        let error = receive_nothing(&srq, 3).expect_err("the ring is out of reach");
+        let error = receive_nothing(&srq, 3).expect_err("the ring should not be mapped");
         assert_invalid(&error, &["could not be mapped"]);
         id.destroy_srq();
-        srq.destroy().expect("nothing else is left of it");
+        srq.destroy().expect("the queue should be unused");
     });
 }
 
@@ -584,7 +601,7 @@ fn forked_child_calls_are_refused() {
         forked(made.take().expect("the object should exist").destroy().map_err(Error::from));
         drop(doomed.take());
     });
-    made.expect("still here").destroy().expect("destroy");
+    made.expect("the objects should still exist").destroy().expect("destroy");
     assert_eq!(srq.query().expect("query"), reported(srq));
     shared.receive(3, place(3)).expect("post a receive");
     for wr_id in [1, 3] {

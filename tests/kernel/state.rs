@@ -21,7 +21,7 @@ use crate::io::{Shape, receive_nothing};
 /// The error names the call and the id.
 #[track_caller]
 fn misplaced(result: Result<(), Error>, operation: &str, id: &CmId) {
-    let error = result.expect_err("out of place");
+    let error = result.expect_err("the call should be refused in this state");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     assert_eq!(error.operation(), operation, "{error}");
     assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
@@ -33,17 +33,23 @@ fn calls_before_resolved_address_are_refused() {
     let channel = channel();
     let id = id(&channel);
     for result in [id.connect(&ConnParam::default()), id.accept(&ConnParam::default())] {
-        let error = result.expect_err("no device");
+        let error = result.expect_err("the id should have no device");
         assert_invalid(&error, &["not bound to a device", "resolve an address first"]);
         assert_eq!(error.errno(), libc::EINVAL);
         assert!(error.subject().contains(&format!("id {}", id.token())), "{error}");
     }
-    assert_invalid(&id.reject(b"").expect_err("no request"), &["not bound to a device"]);
-    assert_invalid(&id.disconnect().expect_err("no connection"), &["not bound to a device"]);
+    assert_invalid(
+        &id.reject(b"").expect_err("the id should have no request"),
+        &["not bound to a device"],
+    );
+    assert_invalid(
+        &id.disconnect().expect_err("the id should have no connection"),
+        &["not bound to a device"],
+    );
     misplaced(id.resolve_route(LONG), "resolve the route of", &id);
     // The refused calls have not changed the id.
     id.resolve_addr(None, roce(7471), LONG).expect("resolve");
-    channel.expect_event(EventType::AddrResolved).expect("resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
 }
 
 #[test]
@@ -52,15 +58,15 @@ fn calls_before_resolved_route_are_refused() {
     let channel = channel();
     let id = id(&channel);
     id.resolve_addr(None, roce(7471), LONG).expect("resolve");
-    channel.expect_event(EventType::AddrResolved).expect("resolved");
-    let error = id.connect(&ConnParam::default()).expect_err("there is no queue pair");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
+    let error = id.connect(&ConnParam::default()).expect_err("the id should have no queue pair");
     assert_invalid(&error, &["no queue pair"]);
     let side = Side::new(id, Shape::default());
     misplaced(side.id.connect(&ConnParam::default()), "connect", &side.id);
     misplaced(side.id.resolve_route(Duration::ZERO), "resolve the route of", &side.id);
     misplaced(side.id.resolve_addr(None, roce(7471), LONG), "resolve the address", &side.id);
     side.id.resolve_route(LONG).expect("resolve the route");
-    channel.expect_event(EventType::RouteResolved).expect("resolved");
+    channel.expect_event(EventType::RouteResolved).expect("the route should be resolved");
     misplaced(side.id.resolve_route(LONG), "resolve the route of", &side.id);
     misplaced(side.id.bind(roce(0)), "bind", &side.id);
     misplaced(side.id.listen(0), "listen on", &side.id);
@@ -72,10 +78,16 @@ fn invalid_calls_on_connection_are_refused() {
     let connection = Connection::new(Shape::default());
     let Connection { client, server, .. } = &connection;
     let param = ConnParam::default();
-    assert_invalid(&server.id.accept(&param).expect_err("twice"), &["accepted already"]);
+    assert_invalid(
+        &server.id.accept(&param).expect_err("a second accept should be refused"),
+        &["accepted already"],
+    );
     misplaced(server.id.reject(b""), "reject", &server.id);
     misplaced(client.id.connect(&param), "connect", &client.id);
-    assert_invalid(&client.id.accept(&param).expect_err("not asked"), &["no request"]);
+    assert_invalid(
+        &client.id.accept(&param).expect_err("a client should not accept"),
+        &["no request"],
+    );
     for side in [client, server] {
         misplaced(side.id.listen(0), "listen on", &side.id);
         misplaced(side.id.bind(roce(0)), "bind", &side.id);
@@ -113,9 +125,9 @@ fn calls_after_rejection_are_refused() {
     let error = unwanted
         .id
         .accept(&ConnParam::default())
-        .expect_err("a rejected request cannot be accepted");
+        .expect_err("a rejected request should not be accepted");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    ours.expect_event(EventType::Established).expect_err("rejected");
+    ours.expect_event(EventType::Established).expect_err("the request should be rejected");
     misplaced(client.id.connect(&ConnParam::default()), "connect", &client.id);
 }
 
@@ -128,19 +140,23 @@ fn impossible_queue_pairs_are_refused() {
     let (pd, cq) = (side.io.qp().pd(), side.io.cq());
     let caps = QueuePairCaps::default();
     let init = QueuePairInit { caps, ..QueuePairInit::new(cq) };
-    let error = side.id.create_qp(pd, &init).expect_err("a second one");
+    let error = side.id.create_qp(pd, &init).expect_err("a second one should be refused");
     assert_invalid(&error, &["create the queue pair of id", "already has a queue pair"]);
-    let error = id(&channel).create_qp(pd, &init).expect_err("no device");
+    let error = id(&channel).create_qp(pd, &init).expect_err("the id should have no device");
     assert_invalid(&error, &["not bound to a device"]);
     // Objects of two contexts of a device cannot be combined.
     let other = Context::open(&device(roce_name())).expect("open");
     let foreign = ProtectionDomain::new(&other).expect("protection domain");
-    let error = resolve(&channel, address).create_qp(&foreign, &init).expect_err("foreign");
+    let error = resolve(&channel, address)
+        .create_qp(&foreign, &init)
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&error, &["another context"]);
-    let error = QueuePair::new(&foreign, &init).expect_err("foreign");
+    let error = QueuePair::new(&foreign, &init)
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&error, &["another context"]);
     let events = rdmacm::verbs::CompletionChannel::new(&other).expect("completion channel");
-    let error = CompletionQueue::new(cq.context(), 1, Some(&events)).expect_err("foreign");
+    let error = CompletionQueue::new(cq.context(), 1, Some(&events))
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&error, &["another context"]);
 }
 
@@ -159,14 +175,14 @@ fn queue_pair_flags_are_refused_on_rxe_and_siw() {
             (QpCreateFlags::IB_UVERBS_QP_CREATE_SQ_SIG_ALL, libc::EINVAL),
         ] {
             let init = QueuePairInit { create_flags, ..QueuePairInit::new(&cq) };
-            let error = id.create_qp(&pd, &init).expect_err("flags");
+            let error = id.create_qp(&pd, &init).expect_err("the flags should be refused");
             assert_eq!(error.errno(), errno, "{error}");
             let init = EndpointQpInit { create_flags, ..EndpointQpInit::default() };
-            let error = id.create_ep_qp(&init).expect_err("flags");
+            let error = id.create_ep_qp(&init).expect_err("the flags should be refused");
             assert_eq!(error.errno(), errno, "{error}");
             assert!(id.qp().is_none());
         }
-        id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("without flags");
+        id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("create a queue pair without flags");
     }
 }
 
@@ -234,7 +250,7 @@ fn post_in_wrong_state_is_refused() {
     assert_invalid(&error, &["post a receive", "IB_QPS_RESET"]);
     fresh.destroy().expect("destroy");
     // A queue pair in ERR accepts both, and flushes both.
-    side.id.disconnect().expect_err("there is no connection, but the queue pair is in ERR");
+    side.id.disconnect().expect_err("the id should have no connection");
     send(4).expect("post a send");
     let mut flushed = [side.io.next(), side.io.next()].map(|done: Completion| {
         assert_eq!(done.status(), WcStatus::IB_WC_WR_FLUSH_ERR, "{done:?}");

@@ -38,17 +38,17 @@ impl SharedState {
     }
 
     fn add(&self, id: CmId) {
-        self.ids.lock().expect("no thread panics").push(Arc::new(id));
+        self.ids.lock().expect("no thread should panic").push(Arc::new(id));
     }
 
     /// Returns a random id, which other threads may use as well.
     fn some_id(&self, rng: &mut Rng) -> Option<Arc<CmId>> {
-        let ids = self.ids.lock().expect("no thread panics");
+        let ids = self.ids.lock().expect("no thread should panic");
         (!ids.is_empty()).then(|| Arc::clone(&ids[rng.roll(ids.len())]))
     }
 
     fn take_id(&self, rng: &mut Rng) -> Option<Arc<CmId>> {
-        let mut ids = self.ids.lock().expect("no thread panics");
+        let mut ids = self.ids.lock().expect("no thread should panic");
         (!ids.is_empty()).then(|| {
             let place = rng.roll(ids.len());
             ids.swap_remove(place)
@@ -59,7 +59,7 @@ impl SharedState {
     fn step(&self, rng: &mut Rng, held: &mut Vec<Event>) {
         let channel = &self.channels[rng.roll(3)];
         match rng.roll(8) {
-            0 if self.ids.lock().expect("no thread panics").len() < 64 => {
+            0 if self.ids.lock().expect("no thread should panic").len() < 64 => {
                 let id = id(channel);
                 id.resolve_addr(None, self.server, LONG).expect("resolve the address");
                 self.add(id);
@@ -98,13 +98,13 @@ impl SharedState {
         let param = ConnParam { qp_num: 1, ..ConnParam::default() };
         if let Some(request) = event.take_request() {
             // The request is on the channel from which it was read, wherever its listener was before.
-            request.local_addr().expect("a command reaches it");
+            request.local_addr().expect("a command should reach the request");
             if rng.roll(2) == 0 {
                 misplaced_at_most(request.accept(&param));
             }
             return self.add(request);
         }
-        let ids = self.ids.lock().expect("no thread panics").clone();
+        let ids = self.ids.lock().expect("no thread should panic").clone();
         let Some(id) = ids.into_iter().find(|id| id.token() == event.token()) else { return };
         misplaced_at_most(match event.event_type() {
             EventType::AddrResolved => id.resolve_route(LONG),
@@ -171,7 +171,12 @@ fn ten_thousand_ids_leave_nothing() {
         id.migrate(&new).expect("migrate");
     }
     let read = |channel: &EventChannel, count: usize| {
-        let next = |_| channel.expect_event(EventType::AddrResolved).expect("resolved").token();
+        let next = |_| {
+            channel
+                .expect_event(EventType::AddrResolved)
+                .expect("the address should be resolved")
+                .token()
+        };
         (0..count).map(next).collect::<HashSet<_>>()
     };
     let (here, there) = (read(&new, moved().count()), read(&old, COUNT - moved().count()));

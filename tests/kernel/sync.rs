@@ -40,7 +40,7 @@ fn listener(address: SocketAddr) -> (CmId, SocketAddr) {
     let listener = new();
     listener.bind(address).expect("bind");
     listener.listen(0).expect("listen");
-    let bound = listener.local_addr().expect("query").expect("a bound id has an address");
+    let bound = listener.local_addr().expect("query").expect("a bound id should have an address");
     (listener, bound)
 }
 
@@ -59,7 +59,7 @@ fn side(id: CmId) -> Side {
 }
 
 fn last(id: &CmId) -> EventType {
-    id.last_event().expect("an event is kept").event_type()
+    id.last_event().expect("the id should keep its last event").event_type()
 }
 
 fn with_data(private_data: &[u8]) -> ConnParam {
@@ -69,7 +69,7 @@ fn with_data(private_data: &[u8]) -> ConnParam {
 /// Checks that the private data of the last event begins with `data`.
 #[track_caller]
 fn assert_last_event(id: &CmId, event_type: EventType, data: &[u8]) {
-    let event = id.last_event().expect("an event is kept");
+    let event = id.last_event().expect("the id should keep its last event");
     assert_eq!(event.event_type(), event_type);
     assert_eq!(&event.private_data()[..data.len()], data);
 }
@@ -150,7 +150,8 @@ fn rejection_error_has_reason_and_private_data() {
             unwanted.destroy().expect("destroy");
         });
         let client = side(resolved(address));
-        let error = client.id.connect(&ConnParam::default()).expect_err("rejected");
+        let error =
+            client.id.connect(&ConnParam::default()).expect_err("the request should be rejected");
         let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error:?}") };
         assert_eq!(rejection.reason, RejectReason::CONSUMER_DEFINED);
         assert_eq!(&rejection.private_data[..3], b"no\0");
@@ -203,13 +204,15 @@ fn deadline_ends_wait_but_not_operation() {
     let server = side(request(&theirs));
     server.id.accept(&with_data(b"late")).expect("accept");
     client.id.set_timeout(None);
-    client.id.wait_pending().expect("accepted");
+    client.id.wait_pending().expect("the request should be accepted");
     assert_last_event(&client.id, EventType::Established, b"late");
     assert_invalid(&client.id.wait_pending().expect_err("no call should be pending"), &["no call"]);
     // The id is destroyed while it connects.
     let client = side(resolved(address));
     client.id.set_timeout(Some(Duration::ZERO));
-    assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
+    assert!(timed_out(
+        &client.id.connect(&ConnParam::default()).expect_err("the call should time out")
+    ));
     client.id.destroy().expect("destroy");
 }
 
@@ -238,7 +241,7 @@ fn unconfirmed_accept_is_error() {
     listener.destroy().expect("destroy");
 }
 
-/// The kernel raises this event on RoCE when the hardware address of the neighbor changes.
+/// Checks the event that RoCE raises when the hardware address of the neighbor changes.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn unreachable_event_keeps_connection() {
@@ -255,11 +258,11 @@ fn unreachable_event_keeps_connection() {
         ip(&["neigh", "del", neighbor, "dev", roce_end()]);
         client.id.migrate_to_sync().expect("make it synchronous");
         client.id.set_timeout(Some(Duration::ZERO));
-        assert!(timed_out(&client.id.disconnect().expect_err("the peer has not answered")));
+        assert!(timed_out(&client.id.disconnect().expect_err("the peer should not have answered")));
         server_channel.expect_event(EventType::Disconnected).expect("server should get the event");
         server.id.disconnect().expect("disconnect");
         client.id.set_timeout(Some(LONG));
-        client.id.wait_pending().expect("the peer has answered");
+        client.id.wait_pending().expect("the peer should have answered");
         assert_eq!(last(&client.id), EventType::Disconnected);
     }
 }
@@ -297,7 +300,7 @@ fn signals_interrupt_without_losing_events() {
                     None => client.id.connect(&ConnParam::default()),
                     Some(_) => client.id.wait_pending(),
                 }
-                .expect_err("a signal comes first")
+                .expect_err("a signal should interrupt the call")
             });
             let thread = rx.recv().expect("thread should send its id");
             while !waiter.is_finished() {
@@ -310,7 +313,7 @@ fn signals_interrupt_without_losing_events() {
     }
     let server = side(request(&theirs));
     server.id.accept(&ConnParam::default()).expect("accept");
-    client.id.wait_pending().expect("accepted");
+    client.id.wait_pending().expect("the request should be accepted");
 }
 
 #[test]
@@ -329,12 +332,15 @@ fn second_waiting_thread_is_refused() {
         asleep(rx.recv().expect("thread should send its id"));
         let server = side(request(&theirs));
         for error in [id.disconnect(), id.wait_pending(), id.migrate(&other)] {
-            let error = error.expect_err("another thread waits");
+            let error = error.expect_err("another thread should wait");
             assert_invalid(&error, &["another thread"]);
             assert_eq!(error.errno(), libc::EBUSY);
         }
         server.id.accept(&ConnParam::default()).expect("accept");
-        waiter.join().expect("waiter should not panic").expect("connected");
+        waiter
+            .join()
+            .expect("waiter should not panic")
+            .expect("the connection should be established");
     });
 }
 
@@ -355,7 +361,7 @@ fn each_request_goes_to_one_of_two_threads() {
         for _ in &servers {
             asleep(rx.recv().expect("thread should send its id"));
         }
-        let error = listener.migrate(&other).expect_err("threads wait");
+        let error = listener.migrate(&other).expect_err("threads should wait on the listener");
         assert_eq!(error.errno(), libc::EBUSY, "{error}");
         let _clients = [(); 2].map(|()| ask(&ours, address, &ConnParam::default()));
         let [one, two] = servers.map(|server| server.join().expect("server should not panic"));
@@ -374,24 +380,29 @@ fn id_moves_to_channel_and_back() {
     assert_invalid(&error, &["not synchronous"]);
     assert!(client.id.last_event().is_none());
     client.id.migrate_to_sync().expect("make it synchronous");
-    assert_invalid(&client.id.migrate_to_sync().expect_err("again"), &["already"]);
+    assert_invalid(
+        &client.id.migrate_to_sync().expect_err("a second migration should be refused"),
+        &["already"],
+    );
     listener.migrate_to_sync().expect("make it synchronous");
     listener.set_timeout(Some(LONG));
     client.id.set_timeout(Some(Duration::ZERO));
-    assert!(timed_out(&client.id.connect(&ConnParam::default()).expect_err("too soon")));
+    assert!(timed_out(
+        &client.id.connect(&ConnParam::default()).expect_err("the call should time out")
+    ));
     let server = side(listener.get_request().expect("a request"));
     client.id.migrate(&ours).expect("give it a channel");
     assert!(!client.id.is_sync());
     server.id.migrate(&theirs).expect("give it a channel");
     server.id.accept(&ConnParam::default()).expect("accept");
     // The event of the call that timed out arrives on this channel.
-    ours.expect_event(EventType::Established).expect("connected");
-    theirs.expect_event(EventType::Established).expect("connected");
+    ours.expect_event(EventType::Established).expect("the connection should be established");
+    theirs.expect_event(EventType::Established).expect("the connection should be established");
     server.id.migrate_to_sync().expect("make it synchronous");
     client.id.disconnect().expect("disconnect");
     server.id.disconnect().expect("disconnect");
     assert_eq!(last(&server.id), EventType::Disconnected);
-    ours.expect_event(EventType::Disconnected).expect("disconnected");
+    ours.expect_event(EventType::Disconnected).expect("the id should be disconnected");
     server.id.disconnect().expect("the call should succeed");
     client.id.disconnect().expect("the call should succeed");
     client.id.migrate_to_sync().expect("make it synchronous");
@@ -442,7 +453,7 @@ fn datagram_accept_does_not_wait() {
     listener.set_timeout(Some(LONG));
     listener.bind(roce(0)).expect("bind");
     listener.listen(0).expect("listen");
-    let address = listener.local_addr().expect("query").expect("a bound id has an address");
+    let address = listener.local_addr().expect("query").expect("a bound id should have an address");
     thread::scope(|scope| {
         let server = scope.spawn(|| {
             let server = side(listener.get_request().expect("a request"));
@@ -457,8 +468,11 @@ fn datagram_accept_does_not_wait() {
         client.id.connect(&ConnParam::default()).expect("ask");
         assert_last_event(&client.id, EventType::Established, b"here");
         let server = server.join().expect("server should not panic");
-        let event = client.id.last_event().expect("an event is kept");
-        assert_eq!(event.datagram().expect("where to send").qp_num, server.io.qp().number());
+        let event = client.id.last_event().expect("the id should keep its last event");
+        assert_eq!(
+            event.datagram().expect("the event should have a destination").qp_num,
+            server.io.qp().number()
+        );
     });
 }
 
@@ -470,9 +484,9 @@ fn join_completes_before_call_returns() {
     let member = side(id);
     let group = SocketAddr::from(([239, 1, 1, 1], 0));
     member.id.join_multicast(group, Membership::Full).expect("join");
-    let event = member.id.last_event().expect("an event is kept");
+    let event = member.id.last_event().expect("the id should keep its last event");
     assert_eq!(event.event_type(), EventType::MulticastJoin);
-    assert_eq!(event.datagram().expect("where to send").qp_num, 0xff_ffff);
+    assert_eq!(event.datagram().expect("the event should have a destination").qp_num, 0xff_ffff);
     // The id can leave and be destroyed while it keeps the event.
     member.id.leave_multicast(group).expect("leave");
     member.id.destroy().expect("destroy");
@@ -491,13 +505,16 @@ fn failure_of_other_group_ends_no_join() {
     member.id.migrate_to_sync().expect("make it synchronous");
     let group = SocketAddr::from(([239, 1, 1, 4], 0));
     member.id.join_multicast(group, Membership::Full).expect("join");
-    let event = member.id.last_event().expect("an event is kept");
+    let event = member.id.last_event().expect("the id should keep its last event");
     assert_eq!(
         (event.event_type(), event.multicast()),
         (EventType::MulticastJoin, Some(group.into()))
     );
     // A failure of the same join ends the call.
-    let error = member.id.join_multicast(roce(0), Membership::Full).expect_err("no group");
+    let error = member
+        .id
+        .join_multicast(roce(0), Membership::Full)
+        .expect_err("the address should be no group");
     assert_eq!(error.errno(), libc::EINVAL);
     assert_eq!(last(&member.id), EventType::MulticastError);
 }
@@ -522,7 +539,10 @@ fn leave_cancels_join() {
     }
     assert_eq!(id.pending_event(), Some(EventType::MulticastJoin));
     let other = SocketAddr::from(([239, 1, 1, 3], 0));
-    assert_eq!(id.leave_multicast(other).expect_err("not joined").errno(), libc::EADDRNOTAVAIL);
+    assert_eq!(
+        id.leave_multicast(other).expect_err("the id should not be in the group").errno(),
+        libc::EADDRNOTAVAIL
+    );
     assert_eq!(id.pending_event(), Some(EventType::MulticastJoin));
     id.leave_multicast(group).expect("leave");
     assert_eq!(id.pending_event(), None);
@@ -537,7 +557,7 @@ fn found(address: SocketAddr, flags: AddrInfoFlags) -> AddrInfo {
         AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
     let (node, service) = (address.ip().to_string(), address.port().to_string());
     let found = getaddrinfo(Some(&node), Some(&service), Some(&hints)).expect("a number");
-    found.into_iter().next().expect("at least one")
+    found.into_iter().next().expect("an address should be found")
 }
 
 #[test]
@@ -567,12 +587,14 @@ fn create_ep_makes_needed_objects() {
             client.connect(&with_data(b"and data")).expect("connect");
             let server = server.join().expect("server should not panic");
             let made = objects();
-            let count =
-                |kind| made.count(kind).expect("counted") - before.count(kind).expect("counted");
+            let count = |kind| {
+                made.count(kind).expect("the device should count these objects")
+                    - before.count(kind).expect("the device should count these objects")
+            };
             assert_eq!(count("pd"), 1, "all share one protection domain");
             assert_eq!((count("qp"), count("cq")), (2, 4));
             for id in [client, server] {
-                let qp = id.qp().expect("a queue pair was made");
+                let qp = id.qp().expect("the id should have a queue pair");
                 assert!(qp.caps().max_send_wr >= 3 && qp.caps().max_recv_wr >= 4);
                 assert!(qp.send_cq() != qp.recv_cq());
                 id.destroy().expect("destroy");
@@ -614,8 +636,16 @@ fn create_ep_uses_given_objects() {
     assert_eq!(last(&routed), EventType::RouteResolved);
     let before = ids();
     active.dst_addr = None;
-    assert_invalid(&CmId::create_ep(&active, None).expect_err("nowhere"), &["no address"]);
+    assert_invalid(
+        &CmId::create_ep(&active, None)
+            .expect_err("an endpoint without an address should be refused"),
+        &["no address"],
+    );
     active.flags = AddrInfoFlags::PASSIVE;
-    assert_invalid(&CmId::create_ep(&active, None).expect_err("nowhere"), &["no address"]);
+    assert_invalid(
+        &CmId::create_ep(&active, None)
+            .expect_err("an endpoint without an address should be refused"),
+        &["no address"],
+    );
     assert_eq!(ids(), before);
 }

@@ -18,7 +18,7 @@ const GUARD: usize = 64;
 /// Returns bytes that differ from their neighbors, and from the bytes of another `seed`.
 pub(crate) fn pattern(seed: usize, length: usize) -> Vec<u8> {
     let byte = |place: usize| u8::try_from((seed * 89 + place * 7 + place / 251) % 251);
-    (0..length).map(|place| byte(place).expect("below 251")).collect()
+    (0..length).map(|place| byte(place).expect("the remainder should be below 251")).collect()
 }
 
 fn large() -> Shape {
@@ -70,7 +70,7 @@ fn write(from: &mut Side, to: &mut Side, length: usize) {
     from.io.post(9, there, place(length), SIGNALED).expect("post a write");
     assert_eq!(from.io.done(9).opcode(), WcOpcode::IB_UVERBS_WC_RDMA_WRITE);
     check(to, &bytes);
-    assert!(to.io.polled().is_none(), "the peer's program does not notice");
+    assert!(to.io.polled().is_none(), "the peer should get no completion");
 }
 
 fn read(from: &mut Side, to: &mut Side, length: usize) {
@@ -86,7 +86,7 @@ fn read(from: &mut Side, to: &mut Side, length: usize) {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn transfers_work_over_ipv6() {
     let mut connection = Connection::to(roce_v6(0), large(), &ConnParam::default());
-    let peer = connection.client.id.peer_addr().expect("query").expect("there is a peer");
+    let peer = connection.client.id.peer_addr().expect("query").expect("the id should have a peer");
     assert!(peer.is_ipv6(), "{peer}");
     let Connection { client, server, .. } = &mut connection;
     for movement in [send, write, read] {
@@ -98,14 +98,15 @@ fn transfers_work_over_ipv6() {
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn transfers_work_over_link_local_address() {
-    let port = device(roce_name()).port(1).expect("rxe0 has a port");
+    let port = device(roce_name()).port(1).expect("rxe0 should have a port");
     let mut addresses = port.gids().expect("GIDs").map(|entry| Ipv6Addr::from(entry.gid));
-    let address = addresses.find(Ipv6Addr::is_unicast_link_local).expect("there is one");
+    let address = addresses.find(Ipv6Addr::is_unicast_link_local).expect("the object should exist");
     let scope = if_nametoindex(roce_end()).expect("the device should exist");
     let address = SocketAddrV6::new(address, 0, 0, scope);
     let mut connection = Connection::to(address.into(), large(), &ConnParam::default());
     let Connection { client, server, .. } = &mut connection;
-    let SocketAddr::V6(peer) = client.id.peer_addr().expect("query").expect("there is a peer")
+    let SocketAddr::V6(peer) =
+        client.id.peer_addr().expect("query").expect("the id should have a peer")
     else {
         panic!("the peer address should be IPv6");
     };
@@ -143,9 +144,12 @@ fn inline_data_arrives_up_to_limit() {
     let too_long = vec![0; limit + 1];
     let refused = client.io.post_inline(4, SendOperation::Send, &too_long, SIGNALED);
     let (given, most) = ((limit + 1).to_string(), limit.to_string());
-    assert_invalid(&refused.expect_err("too long"), &["queue pair", &given, &most]);
+    assert_invalid(
+        &refused.expect_err("the message should be too long"),
+        &["queue pair", &given, &most],
+    );
     let read = client.io.post_inline(5, server.io.read_at(0), &[], SIGNALED);
-    assert_invalid(&read.expect_err("reads are not inline"), &["read"]);
+    assert_invalid(&read.expect_err("an inline read should be refused"), &["read"]);
     // The queue holds none of the refused requests.
     assert!(client.io.polled().is_none());
     let there = server.io.written_at(0);
@@ -193,9 +197,13 @@ fn sges_are_gathered_and_scattered_in_order() {
     let sges = vec![0..1; send.max_send_sge as usize + 1];
     let refused = client.io.post_parts(5, SendOperation::Send, &sges, SIGNALED);
     let most = send.max_send_sge.to_string();
-    assert_invalid(&refused.expect_err("too many"), &[&sges.len().to_string(), &most]);
+    assert_invalid(
+        &refused.expect_err("the request should have too many entries"),
+        &[&sges.len().to_string(), &most],
+    );
     let sges = vec![0..1; receive.max_recv_sge as usize + 1];
-    let refused = server.io.receive_into(6, &sges).expect_err("too many");
+    let refused =
+        server.io.receive_into(6, &sges).expect_err("the receive should have too many entries");
     assert_invalid(&refused, &[&sges.len().to_string(), &receive.max_recv_sge.to_string()]);
     assert_eq!(refused.errno(), libc::EINVAL);
     connection.close();

@@ -49,7 +49,9 @@ fn unsupported_uc_operations_are_refused() {
     let (remote_addr, rkey) = (to.memory().addr(), to.memory().rkey());
     let swap = SendOperation::CompareSwap { remote_addr, rkey, compare: 0, swap: 0 };
     for operation in [to.read_at(0), swap] {
-        let refused = from.post(1, operation, 0..8, SIGNALED).expect_err("unanswered");
+        let refused = from
+            .post(1, operation, 0..8, SIGNALED)
+            .expect_err("reads and atomics should be refused");
         assert_invalid(&refused, &["type UC support no reads"]);
     }
     // The driver of mlx5 stores these requests, as rdma-core's does.
@@ -57,13 +59,14 @@ fn unsupported_uc_operations_are_refused() {
         for operation in
             [SendOperation::SendWithInvalidate { rkey }, SendOperation::LocalInvalidate { rkey }]
         {
-            let error = from.post_bare(1, operation).expect_err("rxe does not");
+            let error =
+                from.post_bare(1, operation).expect_err("rxe should not support the operation");
             assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         }
     }
     assert!(from.polled().is_none());
     to.receive(2, 0..8).expect("post a receive");
-    from.post(3, SendOperation::Send, 0..8, SIGNALED).expect("no harm is done");
+    from.post(3, SendOperation::Send, 0..8, SIGNALED).expect("a later post should succeed");
     from.done(3);
     to.done(2);
 }
@@ -118,13 +121,20 @@ fn queue_pair_passes_all_states_back_to_reset() {
     assert_eq!(one.next().status(), WcStatus::IB_WC_WR_FLUSH_ERR);
     modify(one.qp(), QueuePairAttributes::to(QpState::IB_QPS_RESET));
     assert_eq!(state(&one), QpState::IB_QPS_RESET);
-    let refused = one.post(5, SendOperation::Send, 0..8, SIGNALED).expect_err("RESET");
+    let refused = one
+        .post(5, SendOperation::Send, 0..8, SIGNALED)
+        .expect_err("the queue pair should be in RESET");
     assert_invalid(&refused, &["IB_QPS_RESET"]);
-    assert_invalid(&one.receive(5, 0..8).expect_err("RESET"), &["IB_QPS_RESET"]);
-    one.qp().drain(crate::fixtures::LONG, |_| panic!("nothing is posted")).expect("drain");
+    assert_invalid(
+        &one.receive(5, 0..8).expect_err("the queue pair should be in RESET"),
+        &["IB_QPS_RESET"],
+    );
+    one.qp()
+        .drain(crate::fixtures::LONG, |_| panic!("no request should be posted"))
+        .expect("drain");
     // An invalid step is refused, and so are missing attributes.
     let attributes = QueuePairAttributes::to(QpState::IB_QPS_RTS);
-    let error = one.qp().modify(&attributes).expect_err("not from RESET");
+    let error = one.qp().modify(&attributes).expect_err("the step should not begin in RESET");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     // The queue pair is connected to another peer.
     let third = io(QpType::IB_UVERBS_QPT_RC, Shape::default());
@@ -136,7 +146,9 @@ fn queue_pair_passes_all_states_back_to_reset() {
     one.done(7);
 }
 
-/// The access flags of the queue pair limit those of the memory, which permits all accesses.
+/// Checks that the access flags of the queue pair limit those of the memory.
+///
+/// The memory permits all accesses.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn queue_pair_has_own_access_flags() {

@@ -22,7 +22,7 @@ use crate::shared::receive_too_much;
 /// Asserts that an object could not be destroyed because other objects use it, and returns the object.
 #[track_caller]
 fn busy<T>(refused: Result<(), rdmacm::DestroyError<T>>) -> T {
-    let Err(refused) = refused else { panic!("something needs it") };
+    let Err(refused) = refused else { panic!("the destruction should be refused") };
     let (object, error) = refused.into_parts();
     assert!(matches!(error.kind(), ErrorKind::Os(libc::EBUSY)), "{error:?}");
     object
@@ -30,7 +30,7 @@ fn busy<T>(refused: Result<(), rdmacm::DestroyError<T>>) -> T {
 
 #[track_caller]
 fn too_large<T: std::fmt::Debug>(made: rdmacm::Result<T>) {
-    let error = made.expect_err("the device has fewer");
+    let error = made.expect_err("the device should support fewer");
     assert!(matches!(error.kind(), ErrorKind::Os(libc::EINVAL)), "{error:?}");
     assert!(error.hint().is_some_and(|hint| hint.contains("limits of the device")), "{error}");
 }
@@ -84,7 +84,7 @@ fn xrc_is_unsupported(address: SocketAddr) {
         id.create_srq(None, attributes).map(drop),
         initiator.create_ep_qp(&EndpointQpInit::default()).map(drop),
     ] {
-        let error = refused.expect_err("no XRC");
+        let error = refused.expect_err("the device should have no XRC");
         assert_eq!(error.errno(), libc::EOPNOTSUPP, "{error}");
     }
     assert!(id.xrc_target().is_none() && id.srq().is_none() && initiator.qp().is_none());
@@ -119,24 +119,25 @@ fn unsupported_requests_are_refused_on_kt0() {
             SendOperation::CompareSwap { remote_addr, rkey, compare: 0, swap },
         ];
         for operation in operations {
-            let refused = push(operation, &[sge]).expect_err("unaligned");
+            let refused =
+                push(operation, &[sge]).expect_err("an unaligned address should be refused");
             assert_invalid(&refused, &["multiple of 8"]);
         }
     }
-    push(SendOperation::Send, &[sge]).expect("no harm is done");
+    push(SendOperation::Send, &[sge]).expect("a later post should succeed");
     drop(sends);
     let mut receives = to.qp.lock_receive_queue().expect("receive queue");
     let refused = Node::push_scattered(&mut receives, 2, &[sge; 2])
         .expect_err("two entries should be refused");
     assert_invalid(&refused, &["2 scatter/gather entries", "maximum of 1"]);
-    Node::push_receive(&mut receives, 3).expect("no harm is done");
+    Node::push_receive(&mut receives, 3).expect("a later post should succeed");
     drop(receives);
     assert_eq!([completed(&from.cq).len(), completed(&to.cq).len()], [1, 1]);
     let attributes = SharedReceiveQueueAttributes::default();
     let shared = SharedReceiveQueue::new(&to.pd, attributes).expect("shared receive queue");
     let refused = receive_too_much(&shared, 2).expect_err("two entries should be refused");
     assert_invalid(&refused, &["2 scatter/gather entries", "maximum of 1"]);
-    receive_shared(&shared, 4).expect("no harm is done");
+    receive_shared(&shared, 4).expect("a later post should succeed");
 }
 
 #[test]
@@ -158,12 +159,12 @@ fn destroy_in_wrong_order_is_refused_on_kt0() {
     let (srq, pd) = (busy(srq.destroy()), busy(pd.destroy()));
     drop(clone);
     qp.destroy().expect("queue pair should have no other owner");
-    cq.destroy().expect("nothing completes on it");
+    cq.destroy().expect("the queue should be unused");
     let pd = busy(pd.destroy());
     srq.destroy().expect("queue should have no other owner");
     let pd = busy(pd.destroy());
-    region.destroy().expect("no window needs it");
-    pd.destroy().expect("nothing is in it");
+    region.destroy().expect("no window should use the region");
+    pd.destroy().expect("the domain should be unused");
     for kind in ["qp", "cq", "srq", "mr", "pd"] {
         assert_eq!(kt.count(kind), 0, "{kind}");
     }
@@ -221,7 +222,7 @@ fn overflowed_queue_continues(address: SocketAddr) {
     io.qp().drain(LONG, |done| rest.push((done.wr_id(), done.is_success()))).expect("drain");
     assert!(rest.is_empty() || rest == [(capacity, false)], "{rest:?}");
     for wr_id in 50..50 + 2 * capacity {
-        io.receive_into(wr_id, &[]).expect("the queue pair takes it");
+        io.receive_into(wr_id, &[]).expect("the queue pair should take the receive");
         let done = io.next();
         assert_eq!((done.wr_id(), done.status()), (wr_id, WcStatus::IB_WC_WR_FLUSH_ERR));
     }
@@ -250,10 +251,10 @@ fn attributes_beyond_device_limits_are_refused() {
     for (qp, address, is_rxe) in [(&node.qp, node::address(), false), rxe] {
         let most = qp.pd().context().query_device().expect("query the device");
         let [served, begun] = [most.max_qp_rd_atom, most.max_qp_init_rd_atom]
-            .map(|most| u8::try_from(most).expect("fewer than 256"));
+            .map(|most| u8::try_from(most).expect("the depth should fit in a byte"));
         let modify = |attributes: Attributes| qp.modify(&attributes);
         let refused = |attributes: Attributes| {
-            let error = qp.modify(&attributes).expect_err("the device has less");
+            let error = qp.modify(&attributes).expect_err("the device should support less");
             assert_eq!(error.errno(), libc::EINVAL, "{error}");
         };
         let init = |port| Attributes::to(QpState::IB_QPS_INIT).pkey_index(0).port(port);

@@ -61,7 +61,7 @@ pub(crate) fn bind_to(
     let before = window.rkey();
     post_bind(side.io.qp(), &binding(90, window, region, part, access)).expect("post a bind");
     assert_eq!(side.io.done(90).opcode(), WcOpcode::IB_UVERBS_WC_BIND_MW);
-    assert_ne!(window.rkey(), before, "the key is a new one");
+    assert_ne!(window.rkey(), before, "the key should be new");
     assert_eq!(window.rkey() >> 8, before >> 8);
 }
 
@@ -175,7 +175,7 @@ fn assert_invalidated(side: &Side, rkey: u32) {
     }
     let again = side.io.post_bare(9, SendOperation::LocalInvalidate { rkey });
     assert_invalid(
-        &again.expect_err("the window is not bound"),
+        &again.expect_err("the window should not be bound"),
         &["no window of type 2 with this key", "already invalidated"],
     );
 }
@@ -200,7 +200,10 @@ fn type_2_window_is_invalidated_locally() {
     server.io.done(5);
     assert_invalidated(server, window.rkey());
     let nothing = binding(4, &window, server.io.memory(), 0..0, WRITE);
-    assert_invalid(&post_bind(server.io.qp(), &nothing).expect_err("nothing"), &["type 2"]);
+    assert_invalid(
+        &post_bind(server.io.qp(), &nothing).expect_err("an empty bind should be refused"),
+        &["type 2"],
+    );
     refused(connection, 64, first);
 }
 
@@ -247,12 +250,14 @@ fn impossible_binds_fail_locally() {
     let foreign = connection();
     let window_3 = window(&foreign.client, MemoryWindowType::IB_MW_TYPE_1);
     let request = binding(3, &window_3, foreign.server.io.memory(), 0..64, WRITE);
-    let refused = post_bind(foreign.server.io.qp(), &request).expect_err("foreign");
+    let refused = post_bind(foreign.server.io.qp(), &request)
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&refused, &["window", "another protection domain"]);
     // The region belongs to another protection domain.
     let window_4 = window(&foreign.server, MemoryWindowType::IB_MW_TYPE_1);
     let request = binding(4, &window_4, foreign.client.io.memory(), 0..64, WRITE);
-    let refused = post_bind(foreign.server.io.qp(), &request).expect_err("foreign");
+    let refused = post_bind(foreign.server.io.qp(), &request)
+        .expect_err("an object of another context or domain should be refused");
     assert_invalid(&refused, &["region", "another protection domain"]);
     // The window of type 2 is older than the queue pair. The kernel would destroy the window first, which crashes rxe.
     if !is_card() {
@@ -262,7 +267,8 @@ fn impossible_binds_fail_locally() {
         let qp = QueuePair::new(pd, &init).expect("queue pair");
         let request = binding(5, &older, foreign.server.io.memory(), 0..64, WRITE);
         assert_invalid(
-            &post_bind(&qp, &request).expect_err("older"),
+            &post_bind(&qp, &request)
+                .expect_err("a window that is older than the queue pair should be refused"),
             &["window", "created before the queue pair"],
         );
     }
@@ -270,13 +276,14 @@ fn impossible_binds_fail_locally() {
     for (offset, length) in [(4096, 1), (0, 4097), (usize::MAX, 2)] {
         let whole = binding(5, &window_4, foreign.server.io.memory(), 0..64, WRITE);
         let part = BindRequest { offset, length, ..whole };
-        let refused = post_bind(foreign.server.io.qp(), &part).expect_err("outside");
+        let refused = post_bind(foreign.server.io.qp(), &part)
+            .expect_err("a part outside of the region should be refused");
         assert_invalid(&refused, &["within"]);
     }
     foreign.close();
 }
 
-/// `kt0` executes the commands, but binds no window and moves no byte.
+/// Creates windows on `kt0`, which executes the commands, but binds no window.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn windows_are_created_and_destroyed_on_kt0() {
@@ -290,12 +297,14 @@ fn windows_are_created_and_destroyed_on_kt0() {
         let window = MemoryWindow::new(&node.pd, mw_type).expect("memory window");
         assert_eq!(kt.count("mw"), 1);
         let request = binding(1, &window, &region, 0..8, WRITE);
-        let error = post_bind(&node.qp, &request).expect_err("no command carries it");
+        let error =
+            post_bind(&node.qp, &request).expect_err("no command should carry the operation");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
         window.destroy().expect("destroy");
         assert_eq!(kt.count("mw"), 0);
     }
-    let error = MemoryWindow::new(&node.pd, MemoryWindowType(3)).expect_err("no such type");
+    let error =
+        MemoryWindow::new(&node.pd, MemoryWindowType(3)).expect_err("the type should not exist");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
-    region.destroy().expect("no window keeps it");
+    region.destroy().expect("no window should use the region");
 }

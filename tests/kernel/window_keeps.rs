@@ -22,7 +22,7 @@ const PAGES: usize = 16 << 12;
 
 /// Returns the number of regions that are pinned beyond `before`.
 fn pinned(before: usize) -> usize {
-    let status = fs::read_to_string("/proc/self/status").expect("how much is pinned");
+    let status = fs::read_to_string("/proc/self/status").expect("read the pinned memory");
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix("VmPin:"))
@@ -52,10 +52,10 @@ fn region_lives_as_long_as_windows() {
     let window = window(side, MemoryWindowType::IB_MW_TYPE_1);
     let memory = region(side);
     bind_to(side, &window, &memory, 64..128, WRITE);
-    let refused = memory.destroy().expect_err("a window is bound to it");
+    let refused = memory.destroy().expect_err("a window should be bound to the region");
     assert_eq!(refused.error().errno(), libc::EINVAL);
     let mut memory = refused.into_parts().0;
-    memory.write(0, b"it is there").expect("within the memory");
+    memory.write(0, b"it is there").expect("the range should be within the memory");
     written_to(&connection, memory.addr() + 64, window.rkey());
     window.destroy().expect("destroy");
     memory.destroy().expect("destroy");
@@ -116,13 +116,13 @@ fn window_keeps_binding_queue_pair() {
     let connection = connection();
     let window = window(&connection.server, MemoryWindowType::IB_MW_TYPE_2);
     bind(&connection.server, &window, 64..128, WRITE);
-    let count = || objects().count("qp").expect("queue pairs are counted");
+    let count = || objects().count("qp").expect("the device should count queue pairs");
     let before = count();
     let qp = connection.server.io.qp().clone();
     connection.close();
     // The client's queue pair is destroyed.
     assert_eq!(count(), before - 1);
-    let qp = qp.destroy().expect_err("the window has it").into_parts().0;
+    let qp = qp.destroy().expect_err("the window should keep the queue pair").into_parts().0;
     window.destroy().expect("destroy");
     qp.destroy().expect("destroy");
     assert_eq!(count(), before - 2);
@@ -148,7 +148,7 @@ fn failed_bind_keeps_earlier_binding_queue_pair() {
     assert_eq!((done[0].wr_id(), done[0].status()), (7, WcStatus::IB_WC_WR_FLUSH_ERR));
     let qp = side.io.qp().clone();
     connection.close();
-    let (qp, error) = qp.destroy().expect_err("the window has it").into_parts();
+    let (qp, error) = qp.destroy().expect_err("the window should keep the queue pair").into_parts();
     assert_eq!(error.errno(), libc::EBUSY);
     window.destroy().expect("destroy");
     qp.destroy().expect("destroy");

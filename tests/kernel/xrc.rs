@@ -113,16 +113,20 @@ fn target_lives_until_last_process_closes() {
         let done = completed(&cq);
         assert_eq!((done[0].wr_id(), done[0].byte_len()), (3, 10));
         assert_eq!((done[0].qp_num(), done[0].opcode()), (number, WcOpcode::IB_WC_RECV));
-        target.unregister().expect("let go");
+        target.unregister().expect("unregister the target");
         srq.destroy().expect("destroy the queue");
         domain.close().expect("leave the domain");
-        assert_eq!([kt.count("xrcd"), kt.count("qp")], [1, 1], "the other process has them");
-        ours.write_all(&[1]).expect("let it go on");
+        assert_eq!(
+            [kt.count("xrcd"), kt.count("qp")],
+            [1, 1],
+            "the other process should have the objects"
+        );
+        ours.write_all(&[1]).expect("let the other process continue");
         let mut reached = [0; 4];
         ours.read_exact(&mut reached).expect("the other process should send a number");
         kt.deliver(number, u32::from_ne_bytes(reached), 1).expect("deliver");
-        ours.write_all(&[1]).expect("let it end");
-        other.join().expect("the other process is content");
+        ours.write_all(&[1]).expect("let the other process end");
+        other.join().expect("the other process should not panic");
     });
     wait_until("the other process has ended", || kt.count("context") == 1);
     assert_eq!([kt.count("xrcd"), kt.count("qp"), kt.count("srq")], [0; 3]);
@@ -148,9 +152,10 @@ fn domain_is_shared_by_file() {
     assert_eq!(kt.count("xrcd"), 3);
     // A target is found only in its domain.
     let target = XrcTarget::new(&made).expect("make a target");
-    XrcTarget::open(&joined, target.number()).expect("the domain is the same");
+    XrcTarget::open(&joined, target.number()).expect("the domain should be the same");
     for domain in [&apart, &private] {
-        let error = XrcTarget::open(domain, target.number()).expect_err("not in this domain");
+        let error = XrcTarget::open(domain, target.number())
+            .expect_err("the target should not be in this domain");
         assert_errno(&error, Errno::EINVAL);
     }
     // The file may be removed before the domain is closed.
@@ -165,7 +170,7 @@ fn domain_is_shared_by_file() {
     assert_eq!(kt.count("xrcd"), 0);
 }
 
-/// `AT_FDCWD` is a `BorrowedFd` that names no open file.
+/// Checks that `AT_FDCWD`, a `BorrowedFd` that names no open file, is refused.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn domain_without_open_file_is_refused() {
@@ -195,13 +200,13 @@ fn each_handle_of_target_counts() {
         (target, error)
     };
     assert_errno(&error, Errno::EBUSY);
-    let (domain, error) = domain.close().expect_err("targets are in it").into_parts();
+    let (domain, error) = domain.close().expect_err("targets should be in the domain").into_parts();
     assert_errno(&error, Errno::EBUSY);
     drop(target);
-    third.unregister().expect("let go");
+    third.unregister().expect("unregister the target");
     assert_eq!(kt.count("qp"), 1);
     go(&second, &[QpState::IB_QPS_INIT]);
-    second.unregister().expect("let go");
+    second.unregister().expect("unregister the target");
     assert_eq!(kt.count("qp"), 0);
     assert_errno(
         &XrcTarget::open(&domain, number).expect_err("target should be destroyed"),
@@ -209,7 +214,7 @@ fn each_handle_of_target_counts() {
     );
     let node = Node::new(&context, QpType::IB_UVERBS_QPT_RC, 1);
     for number in [node.qp.number(), 0, u32::MAX] {
-        let error = XrcTarget::open(&domain, number).expect_err("no target");
+        let error = XrcTarget::open(&domain, number).expect_err("no target should be found");
         assert_errno(&error, Errno::EINVAL);
         assert!(error.to_string().contains(&number.to_string()), "{error}");
     }
@@ -233,11 +238,14 @@ fn target_events_reach_creator() {
     assert_eq!(event.event_type(), AsyncEventType::IB_EVENT_COMM_EST);
     let none = second.async_events().get_event_timeout(Duration::ZERO).expect("read");
     assert!(none.is_none(), "{none:?}");
-    let (target, error) = target.unregister().expect_err("an event is out").into_parts();
+    let (target, error) = target
+        .unregister()
+        .expect_err("this thread should hold an event of the target")
+        .into_parts();
     assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
     drop(event);
-    target.unregister().expect("let go");
-    opened.unregister().expect("let go");
+    target.unregister().expect("unregister the target");
+    opened.unregister().expect("unregister the target");
     assert_eq!(kt.count("qp"), 0);
 }
 
@@ -295,7 +303,7 @@ fn initiator_only_sends() {
     }
     assert_eq!(target.query().expect("query").dest_qp_num, node.qp.number());
     assert_invalid(
-        &node.receive([1]).expect_err("an XRC initiator receives nothing"),
+        &node.receive([1]).expect_err("an XRC initiator should have no receives"),
         &["only sends"],
     );
     let mut queue = node.qp.lock_send_queue().expect("send queue");
@@ -306,7 +314,8 @@ fn initiator_only_sends() {
         SendOperation::WriteWithImm { remote_addr, rkey, imm_data },
         SendOperation::AtSharedQueue { srq_number: 1, operation: &SendOperation::Send },
     ] {
-        let error = Node::push(&mut queue, 1, operation, 1).expect_err("to which queue?");
+        let error = Node::push(&mut queue, 1, operation, 1)
+            .expect_err("the command should not name a shared receive queue");
         assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     }
     Node::push(&mut queue, 2, SendOperation::Write { remote_addr, rkey }, 1).expect("push");
@@ -340,18 +349,21 @@ fn mismatched_types_and_domains_are_refused() {
     let elsewhere = ProtectionDomain::new(&other).expect("protection domain");
     let attributes = SharedReceiveQueueAttributes::default();
     let error = SharedReceiveQueue::with_xrc_domain(&domain, &elsewhere, &cq, attributes);
-    assert_invalid(&error.expect_err("of two contexts"), &["different contexts"]);
+    assert_invalid(
+        &error.expect_err("objects of two contexts should be refused"),
+        &["different contexts"],
+    );
     for attributes in [
         SharedReceiveQueueAttributes { max_wr: 0, ..attributes },
         SharedReceiveQueueAttributes { max_wr: 100_000, ..attributes },
         SharedReceiveQueueAttributes { max_sge: 100, ..attributes },
     ] {
         let error = SharedReceiveQueue::with_xrc_domain(&domain, pd, &cq, attributes);
-        assert_errno(&error.expect_err("beyond the device"), Errno::EINVAL);
+        assert_errno(&error.expect_err("invalid attributes should be refused"), Errno::EINVAL);
     }
     let target = XrcTarget::new(&domain).expect("make a target");
     let step = crate::node::attributes(TARGET, QpState::IB_QPS_RTS, 1);
-    assert_errno(&target.modify(&step).expect_err("INIT comes first"), Errno::EINVAL);
+    assert_errno(&target.modify(&step).expect_err("INIT should come first"), Errno::EINVAL);
     let roce = Context::open(&device(roce_name())).expect("open the RoCE device");
     match XrcDomain::new(&roce) {
         Ok(domain) => assert!(is_card(), "{domain:?}"),
@@ -361,7 +373,7 @@ fn mismatched_types_and_domains_are_refused() {
     assert_eq!([kt.count("srq"), kt.count("qp"), kt.count("xrcd")], [2, 1, 1]);
 }
 
-/// The connection manager does not check queue pair numbers.
+/// Connects an initiator to a target. The connection manager does not check their numbers.
 ///
 /// On this device, which has no XRC, the numbers name no queue pair.
 #[test]
@@ -372,13 +384,13 @@ fn initiator_connects_to_target() {
     let listener = id(&theirs, TARGET).expect("create an id");
     listener.bind(roce(0)).expect("bind");
     listener.listen(1).expect("listen");
-    let address = listener.local_addr().expect("query").expect("a bound id has an address");
+    let address = listener.local_addr().expect("query").expect("a bound id should have an address");
     let connect = |qp_type, qp_num| {
         let client = id(&ours, qp_type).expect("create an id");
         client.resolve_addr(None, address, LONG).expect("resolve the address");
-        ours.expect_event(EventType::AddrResolved).expect("address resolved");
+        ours.expect_event(EventType::AddrResolved).expect("the address should be resolved");
         client.resolve_route(LONG).expect("resolve the route");
-        ours.expect_event(EventType::RouteResolved).expect("route resolved");
+        ours.expect_event(EventType::RouteResolved).expect("the route should be resolved");
         client.connect(&ConnParam { qp_num, ..ConnParam::default() }).expect("connect");
         client
     };
@@ -387,10 +399,13 @@ fn initiator_connects_to_target() {
     assert_eq!(server.qp_type(), TARGET);
     server.accept(&ConnParam { qp_num: 0x22, ..ConnParam::default() }).expect("accept");
     let event = ours.expect_event(EventType::ConnectResponse).expect("an answer");
-    assert_eq!(event.connection().expect("a connection's").qp_num, 0x22);
+    assert_eq!(
+        event.connection().expect("the event should have connection parameters").qp_num,
+        0x22
+    );
     drop(event);
     client.establish().expect("establish");
-    theirs.expect_event(EventType::Established).expect("the server is connected");
+    theirs.expect_event(EventType::Established).expect("the server should be connected");
     let step = client.init_qp_attr(QpState::IB_QPS_RTR).expect("attributes");
     assert_eq!(step.dest_qp_num, 0x22);
     client.disconnect().expect("disconnect");

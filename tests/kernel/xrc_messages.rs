@@ -69,7 +69,7 @@ fn domain() -> XrcDomain {
 }
 
 fn number(shared: &Shared) -> u32 {
-    shared.queue().number().expect("in an XRC domain")
+    shared.queue().number().expect("the queue should be in an XRC domain")
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn message_reaches_named_queue() {
     let (remote_addr, rkey) = (memory.addr() + 512, memory.rkey());
     for round in 0..20 {
         for (place, shared) in queues.iter().enumerate() {
-            let wr_id = 2 * round + u64::try_from(place).expect("small");
+            let wr_id = 2 * round + u64::try_from(place).expect("the number should fit");
             shared.receive(wr_id, 64..128).expect("post a receive");
             let imm_data = 0x1234_5678;
             let operation = match round % 3 {
@@ -109,7 +109,7 @@ fn message_reaches_named_queue() {
     }
 }
 
-/// The protection domain of the named queue protects memory, and that of the queue pair does not.
+/// Checks that the protection domain of the named queue, not of the queue pair, protects memory.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn named_queue_guards_remote_memory() {
@@ -160,7 +160,7 @@ fn impossible_operations_are_refused() {
         SendOperation::FetchAdd { remote_addr, rkey, add: 1 },
     ] {
         assert_invalid(
-            &post(plain).expect_err("without a queue"),
+            &post(plain).expect_err("a send without a queue should be refused"),
             &["name a shared receive queue"],
         );
     }
@@ -168,14 +168,18 @@ fn impossible_operations_are_refused() {
     let within = SendOperation::AtSharedQueue { srq_number, operation: &SendOperation::Send };
     for inner in [within, SendOperation::LocalInvalidate { rkey }] {
         let operation = SendOperation::AtSharedQueue { srq_number, operation: &inner };
-        assert_invalid(&post(operation).expect_err("not at a queue"), &["`AtSharedQueue`"]);
+        assert_invalid(
+            &post(operation).expect_err("the operation should not name a queue"),
+            &["`AtSharedQueue`"],
+        );
     }
     // No bytes were stored.
     shared.receive(1, 0..64).expect("post a receive");
     connection.succeeds(srq_number, SendOperation::Send);
     shared.done();
     let [plain, _peer] = manual_qp::connected(QpType::IB_UVERBS_QPT_RC, Shape::default());
-    let error = plain.post(1, within, 0..8, SIGNALED).expect_err("no initiator");
+    let error =
+        plain.post(1, within, 0..8, SIGNALED).expect_err("the queue pair should be no initiator");
     assert_invalid(&error, &["only XRC initiators"]);
 }
 
@@ -211,7 +215,9 @@ fn initiator_flushes_requests() {
     connection.initiator.qp().drain(LONG, |_| {}).expect("drain");
 }
 
-/// One connection reaches each process that has joined the domain, while a process has the target.
+/// Checks that one connection reaches each process that has joined the domain.
+///
+/// This holds while a process has the target.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn processes_share_target() {

@@ -134,7 +134,7 @@ impl Graph {
 
     /// Returns the file that defines the item which the module `from` calls `path`.
     ///
-    /// Re-exports are followed. `None` if another crate defines the item.
+    /// Re-exports are followed. Returns `None` if another crate defines the item.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<String> {
         let module = self.deepest(path);
         let bound = path.get(module.len()).and_then(|name| self.bound(module, name));

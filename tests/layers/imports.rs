@@ -238,7 +238,7 @@ impl Reader<'_> {
             }
         }
         self.found.words.extend(segments.iter().cloned());
-        // A method or a field, or the rest of a path in angle brackets.
+        // Behind `.` is a method or a field, and behind `:` the rest of a path in angle brackets.
         let is_first = begin.checked_sub(1).is_none_or(|before| {
             let before = &self.tokens[before];
             !before.is(".") && !before.is(":")
@@ -253,7 +253,7 @@ impl Reader<'_> {
 
 /// Returns `true` if a `cfg` predicate holds in plain builds, without tests and documentation.
 ///
-/// `None` if that depends on other settings.
+/// Returns `None` if the result depends on other settings.
 fn holds(predicate: &[Token]) -> Option<bool> {
     let (first, rest) = predicate.split_first()?;
     let parts = || {

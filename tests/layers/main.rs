@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use graph::{Graph, top_module};
 use imports::imports;
 
-/// The top-level modules of `verbs-core/src`, folders and single files, from the lowest layer to the highest. A
-/// module imports from itself and from the layers above its line.
+/// The top-level modules of `verbs-core/src`, from the lowest layer to the highest.
+///
+/// A module is a folder or a single file. It imports from itself and from the layers above its line.
 const CORE_LAYERS: &[&[&str]] = &[
     &["lock", "testing"],
     &["sync"],
@@ -142,7 +143,7 @@ fn folder_of_xtask_imports_only_from_lower_ones() {
     assert_eq!(graph.circular(), BTreeSet::new());
 }
 
-/// The graph has no files that are compiled for tests only.
+/// Checks the files of the core except those that are compiled for tests only.
 #[test]
 fn endpoint_core_has_no_clock_locks_or_descriptors() {
     let library = library("rdmacm");
@@ -163,7 +164,7 @@ fn files_of_module_do_not_import_in_circles() {
     assert_eq!(library("rdmacm").circular(), BTreeSet::new());
 }
 
-/// Every source file is read: the graph follows `mod` declarations as the compiler does.
+/// Checks that the graph, which follows `mod` declarations, has every source file.
 #[test]
 fn graph_has_all_library_files() {
     assert!(library("verbs-core").files().any(|file| file == "drivers/rxe/queue.rs"));

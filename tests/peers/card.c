@@ -114,7 +114,7 @@ static uint64_t read_clock(void)
 	return values.raw_clock.tv_sec * SECOND + values.raw_clock.tv_nsec;
 }
 
-/* Completions have the time of the clock that the page shows, and the time of day is computed from it. */
+/* Checks that completions have the time of the clock that the page shows, from which the time of day is computed. */
 static void check_clock(void)
 {
 	struct ibv_device_attr_ex device;
@@ -138,7 +138,7 @@ static void check_clock(void)
 	}
 }
 
-/* A region at an offset in a dma-buf, at an address that the program chooses. */
+/* Checks a region at an offset in a dma-buf, at an address that the program chooses. */
 static void check_dmabuf(void)
 {
 	struct dma_heap_allocation_data allocation = { .len = 3 * SIZE, .fd_flags = O_RDWR | O_CLOEXEC };

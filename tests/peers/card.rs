@@ -12,16 +12,16 @@ use rdmacm_tests::{Process, mount_debugfs, promised, promised_device, skip};
 use crate::pingpong::{bounce, gid, listening};
 use crate::rping::{LIMIT, Program, Server, compile, compile_with, port};
 
-/// The options of the card (`CARD_ECE` in `tests/kmod/mlx5/card.h`), with the vendor that rdma-core's driver sets.
+/// The card's options (`CARD_ECE` in `tests/kmod/mlx5/card.h`), with rdma-core's vendor number.
 const CARD_ECE: Ece = Ece { vendor_id: 0x15b3, options: 0x1000_0003 };
 
 /// Returns an id that has resolved the address of `server`.
 fn resolved(channel: &EventChannel, server: &Server) -> CmId {
     let id = CmId::new(channel, PortSpace::Tcp).expect("create an id");
     id.resolve_addr(None, server.address(), LIMIT).expect("resolve the address");
-    channel.expect_event(EventType::AddrResolved).expect("address resolved");
+    channel.expect_event(EventType::AddrResolved).expect("the address should be resolved");
     id.resolve_route(LIMIT).expect("resolve the route");
-    channel.expect_event(EventType::RouteResolved).expect("route resolved");
+    channel.expect_event(EventType::RouteResolved).expect("the route should be resolved");
     id
 }
 
@@ -43,8 +43,12 @@ fn request_carries_ece_of_card() {
         listener.listen(0).expect("listen");
         let client = program.start(&["-c", "-a", roce_ip(), "-p", &port, "-C", "1"]);
         let mut event = channel.expect_event(EventType::ConnectRequest).expect("a request");
-        let id = event.take_request().expect("a request brings an id");
-        assert_eq!(id.remote_ece().expect("the id has no queue pair"), CARD_ECE, "{program:?}");
+        let id = event.take_request().expect("a request should have an id");
+        assert_eq!(
+            id.remote_ece().expect("the peer's options should be readable without a queue pair"),
+            CARD_ECE,
+            "{program:?}"
+        );
         id.reject_ece(&[]).expect("reject");
         assert!(!client.finish().status.success(), "{program:?}");
     }
@@ -62,7 +66,11 @@ fn server_answers_with_common_ece() {
         id.connect(&ConnParam { qp_num: 0x77_7777, ..shallow() }).expect("connect");
         channel.expect_event(EventType::ConnectResponse).expect("an answer");
         let agreed = Ece { options: 0x1000_0001, ..CARD_ECE };
-        assert_eq!(id.remote_ece().expect("the id has no queue pair"), agreed, "{program:?}");
+        assert_eq!(
+            id.remote_ece().expect("the peer's options should be readable without a queue pair"),
+            agreed,
+            "{program:?}"
+        );
     }
 }
 
@@ -72,13 +80,13 @@ fn ece_is_agreed_with_c() {
     let server = Server::start(Program::C, roce_ip(), &[]);
     let channel = EventChannel::new().expect("open an event channel");
     let id = resolved(&channel, &server);
-    let context = id.context().expect("the id has a device");
+    let context = id.context().expect("the id should have a device");
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
     let qp = id.create_qp(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
     assert_eq!(qp.ece(), Some(CARD_ECE));
     id.connect(&shallow()).expect("connect");
-    channel.expect_event(EventType::Established).expect("connected");
+    channel.expect_event(EventType::Established).expect("the connection should be established");
     assert_eq!(qp.ece(), Some(CARD_ECE));
 }
 
@@ -139,7 +147,7 @@ fn other_contexts_carry_messages() {
     }
 }
 
-/// Checks that the programs of both libraries fail if the kernel refuses the request for a context or a register page.
+/// Checks that the programs of both libraries fail if the kernel refuses a context or a register page.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_contexts_end_programs() {
@@ -157,8 +165,10 @@ fn refused_contexts_end_programs() {
 /// The file by which a program decides when the card reads its memory.
 const SWEEPS: &str = "/sys/kernel/debug/mlx5_card/sweeps";
 
-/// Checks that the card starts only entries for which a doorbell was rung, raises events only for completion queues that were
-/// armed by a store to the register, and counts faults of programs.
+/// Checks that the card counts faults of programs, such as wrong doorbells.
+///
+/// It starts only entries for which a doorbell was rung, and raises events only for completion queues that a store
+/// armed.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn wrong_doorbells_are_counted() {

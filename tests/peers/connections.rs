@@ -143,7 +143,9 @@ fn cmatose(arguments: &[&str]) -> Process {
     Program::Ours.run("ucmatose", arguments)
 }
 
-/// A server without messages to send ends the connection at once, while its client waits for some.
+/// Connects to a server without messages to send, which ends the connection at once.
+///
+/// The client waits for messages.
 fn silent_server_is_tolerated(address: &str, words: &str) {
     let port = port();
     let server = listening(cmatose(&["-b", address, "-p", &port, "-C", "0"]));
@@ -166,7 +168,7 @@ fn siw_silent_cmatose_server_is_tolerated() {
     silent_server_is_tolerated(SIW, "");
 }
 
-/// A server is killed while it waits for another client before it sends.
+/// Kills a server while it waits for another client before it sends.
 fn killed_server_is_reported(address: &str) {
     let port = port();
     let mut server = listening(cmatose(&["-b", address, "-p", &port, "-c", "2"]));
@@ -204,12 +206,12 @@ fn watched(injection: &[&str]) -> (Vec<String>, [Ended; 2]) {
     let server = listening(Process::start(&mut strace, LIMIT));
     let client = cmatose(&["-s", roce_ip(), "-p", &port, "-C", "0"]).finish();
     let ended = [server.finish(), client];
-    let text = fs::read_to_string(&trace).expect("strace has written it");
+    let text = fs::read_to_string(&trace).expect("read the trace");
     fs::remove_file(trace).expect("the trace should exist");
     (text.lines().filter(|line| line.contains(" write(")).map(str::to_owned).collect(), ended)
 }
 
-/// A server reports a refused disconnect command, and both programs end.
+/// Checks that a server reports a refused disconnect command, and both programs end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn refused_disconnect_is_reported_by_cmatose_server() {

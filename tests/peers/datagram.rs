@@ -33,7 +33,7 @@ pub(crate) fn start(program: Program, line: &str) -> Process {
 fn slowly() -> Command {
     let mut command = Command::new("strace");
     let device = promised_device(roce_name());
-    let uverbs = device.uverbs().expect("a device has verbs").path();
+    let uverbs = device.uverbs().expect("the device should have a verbs node").path();
     command.args(["-f", "-o", "/dev/null", "-P", &uverbs]);
     command.args(["-e", "inject=ioctl:delay_enter=50000", "stdbuf"]);
     command

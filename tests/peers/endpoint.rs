@@ -30,7 +30,7 @@ fn send(connection: &Connection, bytes: &[u8]) {
     connection.post_bytes(bytes).expect("post");
 }
 
-/// Closes a connection whose peer left after the last message. The driver may not learn that the peer received it.
+/// Closes a connection whose peer left after the last message. The driver may report the message as lost.
 pub(crate) fn close_after_last_message(connection: &Connection) {
     if let Err(error) = connection.close(LONG) {
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
@@ -44,7 +44,10 @@ fn client_reaches_c_server(address: &str) {
     send(&connection, &[1; 16]);
     let message = connection.recv_timeout(LONG).expect("receive").expect("a message");
     assert_eq!(message.len(), 16);
-    assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the server has closed");
+    assert!(
+        connection.recv_timeout(LONG).expect("receive").is_none(),
+        "the server should have closed"
+    );
     connection.close(LONG).expect("close");
     printed(server, &["rdma_server: start", "rdma_server: end 0"]);
 }
@@ -80,7 +83,10 @@ fn server_serves_c_client(address: &str) {
         first_message(&listener, &ConnectionConfig::default(), start);
     assert_eq!(message.len(), 16);
     send(&connection, &message);
-    assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the client has closed");
+    assert!(
+        connection.recv_timeout(LONG).expect("receive").is_none(),
+        "the client should have closed"
+    );
     close_after_last_message(&connection);
     printed(client, &["rdma_client: start", "rdma_client: end 0"]);
 }
@@ -169,7 +175,7 @@ fn siw_poll_group_example_echoes() {
     echoes(&["poll_group"], SIW);
 }
 
-/// After the peer is killed, calls that wait return, and closing ends.
+/// Checks that calls that wait return, and that closing ends, after the peer is killed.
 fn peer_death_is_reported(address: &str) {
     let address = format!("{address}:{}", port());
     let mut server = listening(example("echo", &["server", &address]));
@@ -179,8 +185,11 @@ fn peer_death_is_reported(address: &str) {
     assert_eq!(*message, *b"hello");
     server.kill();
     let ended = connection.recv_timeout(LONG);
-    assert!(ended.expect("kernel should report the end").is_none(), "there is no other message");
-    let error = connection.acquire_buffer().expect_err("the connection has ended");
+    assert!(
+        ended.expect("kernel should report the end").is_none(),
+        "no other message should arrive"
+    );
+    let error = connection.acquire_buffer().expect_err("the connection should have ended");
     assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
     connection.close(LONG).expect("close");
     wait_until("the server ends", || !server.is_running());

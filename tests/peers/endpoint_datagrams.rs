@@ -23,7 +23,7 @@ fn socket(address: &str, port: u16) -> DatagramSocket {
 /// Sends `length` bytes, and with them, as C does, the number of the queue pair to answer.
 fn send(socket: &DatagramSocket, length: usize, peer: &DatagramPeer) {
     let mut buffer = socket.acquire_buffer_timeout(LONG).expect("a buffer");
-    buffer.set_len(length).expect("the length fits into a buffer");
+    buffer.set_len(length).expect("the length should fit into a buffer");
     buffer.set_imm_data(Some(socket.qp_num()));
     socket.post_send_to(buffer, peer).expect("post");
 }
@@ -34,7 +34,9 @@ fn receive(socket: &DatagramSocket, length: usize) -> (Message, DatagramPeer) {
     (message, sender)
 }
 
-/// The server has a queue pair for each client, and answers when all have sent their datagrams.
+/// Exchanges datagrams with C's `udaddy` as the server, which has a queue pair for each client.
+///
+/// The server answers when all clients have sent their datagrams.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn c_udaddy_serves_socket() {
@@ -84,7 +86,7 @@ fn c_udaddy_serves_tasks() {
         let peer = socket.resolve_peer(SocketAddr::new(local.ip(), 7174)).await.expect("resolve");
         for _ in 0..5 {
             let mut buffer = socket.acquire_buffer().await.expect("a buffer");
-            buffer.set_len(100).expect("the length fits into a buffer");
+            buffer.set_len(100).expect("the length should fit into a buffer");
             buffer.set_imm_data(Some(socket.qp_num()));
             drop(socket.send_to(buffer, &peer).await.expect("send"));
         }
@@ -95,7 +97,7 @@ fn c_udaddy_serves_tasks() {
         }
     };
     let in_time = async { time::timeout(LONG, exchange).await };
-    runtime.block_on(in_time).expect("nothing is lost");
+    runtime.block_on(in_time).expect("no message should be lost");
     let ended = server.finish();
     assert!(ended.status.success(), "{}", ended.stderr);
 }
@@ -124,7 +126,7 @@ fn socket_serves_c_udaddy() {
     }
 }
 
-/// Both programs wait at the same time, for three seconds after joining.
+/// Runs both programs at the same time, because each waits for three seconds after joining.
 ///
 /// Switches do not report when they are ready.
 #[test]

@@ -42,7 +42,7 @@ fn receive_bytes(connection: &Connection) -> Option<Message> {
 pub(crate) fn named(message: &[u8]) -> RemoteMemory {
     let [addr, rkey, length] = [0..8, 8..12, 12..16]
         .map(|part| message[part].iter().fold(0, |number, byte| number << 8 | u64::from(*byte)));
-    let rkey = u32::try_from(rkey).expect("four bytes");
+    let rkey = u32::try_from(rkey).expect("the number should have 4 bytes");
     RemoteMemory::new(addr, rkey, length, RemoteAccess::all())
         .expect("the description should be valid")
 }
@@ -50,7 +50,7 @@ pub(crate) fn named(message: &[u8]) -> RemoteMemory {
 /// Returns the message that names the exported memory of this side.
 pub(crate) fn naming(export: &ExportedMemory) -> Vec<u8> {
     let remote = export.remote_memory();
-    let length = u32::try_from(remote.len()).expect("short");
+    let length = u32::try_from(remote.len()).expect("the length should fit");
     [&remote.addr().to_be_bytes()[..], &remote.rkey().to_be_bytes(), &length.to_be_bytes()].concat()
 }
 
@@ -64,20 +64,23 @@ fn serves_c(address: &str, size: usize) {
     let (client, connection, mut message) = first_message(&listener, &config(size), start);
     for number in 0..COUNT {
         if number > 0 {
-            message = receive_bytes(&connection).expect("where to read");
+            message =
+                receive_bytes(&connection).expect("the message should name the memory to read");
         }
         let source = named(&message);
         let mut buffer = connection.acquire_buffer_timeout(LONG).expect("a buffer");
         buffer
-            .set_len(usize::try_from(source.len()).expect("short"))
-            .expect("the length fits into a buffer");
+            .set_len(usize::try_from(source.len()).expect("the length should fit"))
+            .expect("the length should fit into a buffer");
         let read = connection
             .start_read(buffer, &source, 0)
             .and_then(|read| read.wait_timeout(LONG))
             .expect("read");
         assert!(*read == ping(number, size), "ping {number}: {}", String::from_utf8_lossy(&read));
         send_bytes(&connection, &[0; 16]);
-        let sink = named(&receive_bytes(&connection).expect("where to write"));
+        let sink = named(
+            &receive_bytes(&connection).expect("the message should name the memory to write"),
+        );
         drop(
             connection
                 .start_write(read, &sink, 0)
@@ -86,7 +89,7 @@ fn serves_c(address: &str, size: usize) {
         );
         send_bytes(&connection, &[0; 16]);
     }
-    assert!(receive_bytes(&connection).is_none(), "the client has closed");
+    assert!(receive_bytes(&connection).is_none(), "the client should have closed");
     close_after_last_message(&connection);
     let client = client.finish();
     assert!(client.status.success(), "{}", client.stderr);
@@ -101,13 +104,13 @@ fn is_served_by_c(address: &str, size: usize) {
     let gives = |memory: &DmaMemory, rights| connection.export(memory, .., rights).expect("export");
     let (given, taken) = (gives(&source, RemoteAccess::READ), gives(&sink, RemoteAccess::WRITE));
     for number in 0..COUNT {
-        source.write(0, &ping(number, size)).expect("within");
+        source.write(0, &ping(number, size)).expect("the range should be within the memory");
         send_bytes(&connection, &naming(&given));
         drop(receive_bytes(&connection).expect("the peer should have read"));
         send_bytes(&connection, &naming(&taken));
         drop(receive_bytes(&connection).expect("the peer should have written"));
         let mut back = vec![0; size];
-        sink.read(0, &mut back).expect("within");
+        sink.read(0, &mut back).expect("the range should be within the memory");
         assert!(back == ping(number, size), "ping {number}");
     }
     connection.close(LONG).expect("close");

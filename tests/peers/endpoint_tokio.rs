@@ -66,7 +66,7 @@ async fn first_message(
     panic!("siw leaves the first message unread in each attempt");
 }
 
-/// Closes a connection whose peer left after the last message. The driver may not learn that the peer received it.
+/// Closes a connection whose peer left after the last message. The driver may report the message as lost.
 async fn close_after_last_message(connection: Connection) {
     if let Err(error) = connection.close(LONG).await {
         assert_eq!(*error.kind(), ErrorKind::Disconnected, "{error}");
@@ -81,7 +81,7 @@ fn task_reaches_c_server(address: &str) {
         let connection = connect(address, ConnectionConfig::default()).await;
         send_bytes(&connection, &[1; 16]).await;
         drop(receive_bytes(&connection).await.expect("a message"));
-        assert!(receive_bytes(&connection).await.is_none(), "the server has closed");
+        assert!(receive_bytes(&connection).await.is_none(), "the server should have closed");
         connection.close(LONG).await.expect("close");
     });
     printed(server, &["rdma_server: start", "rdma_server: end 0"]);
@@ -97,7 +97,7 @@ fn task_serves_c_client(address: &str) {
             first_message(&listener, &ConnectionConfig::default(), start).await;
         send_bytes(&connection, &message).await;
         drop(message);
-        assert!(receive_bytes(&connection).await.is_none(), "the client has closed");
+        assert!(receive_bytes(&connection).await.is_none(), "the client should have closed");
         close_after_last_message(connection).await;
         client
     });
@@ -117,22 +117,28 @@ fn tasks_serve_c_rping(address: &str, size: usize) {
             first_message(&listener, &config(size), start).await;
         for number in 0..COUNT {
             if number > 0 {
-                message = receive_bytes(&connection).await.expect("where to read");
+                message = receive_bytes(&connection)
+                    .await
+                    .expect("the message should name the memory to read");
             }
             let source = named(&message);
             let mut buffer = connection.acquire_buffer().await.expect("a buffer");
             buffer
-                .set_len(usize::try_from(source.len()).expect("short"))
-                .expect("the length fits into a buffer");
+                .set_len(usize::try_from(source.len()).expect("the length should fit"))
+                .expect("the length should fit into a buffer");
             let read = connection.read(buffer, &source, 0).await.expect("read");
             assert!(*read == ping(number, size), "{number}: {}", String::from_utf8_lossy(&read));
             send_bytes(&connection, &[0; 16]).await;
-            let sink = named(&receive_bytes(&connection).await.expect("where to write"));
+            let sink = named(
+                &receive_bytes(&connection)
+                    .await
+                    .expect("the message should name the memory to write"),
+            );
             drop(connection.write(read, &sink, 0).await.expect("write"));
             send_bytes(&connection, &[0; 16]).await;
         }
         drop(message);
-        assert!(receive_bytes(&connection).await.is_none(), "the client has closed");
+        assert!(receive_bytes(&connection).await.is_none(), "the client should have closed");
         close_after_last_message(connection).await;
         client
     });
@@ -149,13 +155,13 @@ fn tasks_reach_c_rping(address: &str, size: usize) {
         let given = connection.export(&source, .., RemoteAccess::READ).await.expect("export");
         let taken = connection.export(&sink, .., RemoteAccess::WRITE).await.expect("export");
         for number in 0..COUNT {
-            source.write(0, &ping(number, size)).expect("within");
+            source.write(0, &ping(number, size)).expect("the range should be within the memory");
             send_bytes(&connection, &naming(&given)).await;
             drop(receive_bytes(&connection).await.expect("the peer should have read"));
             send_bytes(&connection, &naming(&taken)).await;
             drop(receive_bytes(&connection).await.expect("the peer should have written"));
             let mut back = vec![0; size];
-            sink.read(0, &mut back).expect("within");
+            sink.read(0, &mut back).expect("the range should be within the memory");
             assert!(back == ping(number, size), "ping {number}");
         }
         connection.close(LONG).await.expect("close");

@@ -18,7 +18,7 @@ pub(crate) fn example(name: &str, arguments: &[&str]) -> Process {
 /// Runs an example with this time limit.
 pub(crate) fn example_within(limit: Duration, name: &str, arguments: &[&str]) -> Process {
     let tools = promised("RDMACM_TEST_RDMATOOLS");
-    let built = Path::new(&tools).parent().expect("the tools are in a directory");
+    let built = Path::new(&tools).parent().expect("the tools should be in a directory");
     Process::start(Command::new(built.join("examples").join(name)).args(arguments), limit)
 }
 

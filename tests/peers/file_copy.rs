@@ -61,7 +61,11 @@ fn files_arrive(address: &str) {
         assert!(sender.stderr.ends_with(&format!("[{}] 100 %\n", "#".repeat(50))), "{sender:?}");
         assert!(fs::read(&copy).expect("read the copy") == bytes, "{length} bytes");
     }
-    assert_eq!(fs::read_dir(&directory.0).expect("list").count(), 2, "nothing else is there");
+    assert_eq!(
+        fs::read_dir(&directory.0).expect("list").count(),
+        2,
+        "the directory should have two files only"
+    );
 }
 
 #[test]
@@ -92,7 +96,11 @@ fn program_death_is_reported(address: &str) {
         let survivor = if victim == 0 { receiver } else { sender };
         assert_failed(&survivor, &["file_copy: "]);
         assert!(!copy.exists());
-        assert_eq!(part.exists(), victim == 1, "the receiver removes what it has of it");
+        assert_eq!(
+            part.exists(),
+            victim == 1,
+            "only a receiver should remove its part of the file"
+        );
     }
 }
 

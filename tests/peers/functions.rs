@@ -10,7 +10,7 @@ fn exported(library: &str, version: &str) -> Vec<String> {
     let folders = [debian.as_str(), "/usr/lib64", "/usr/lib"];
     let paths = folders.map(|folder| format!("{folder}/{library}"));
     let path = paths.iter().find(|path| fs::exists(path).expect("look for the library"));
-    let path = path.expect("the C programs are there, and their library with them");
+    let path = path.expect("the C library should be installed");
     let read = Command::new("readelf").args(["--dyn-syms", "--wide", path]).output();
     let read = read.expect("run readelf");
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));

@@ -13,7 +13,7 @@ use crate::rping::{listening, port};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// A server, and its address.
+/// Starts a server, and returns it with its address.
 fn server(address: &str) -> (Process, String) {
     let address = format!("{address}:{}", port());
     (listening(example("key_value", &["server", &address])), address)
@@ -79,7 +79,7 @@ fn siw_clients_read_writes_of_others() {
     writes_are_read_by_others(SIW);
 }
 
-/// A client that reads while another one writes gets a complete value.
+/// Checks that a client that reads while another one writes gets a complete value.
 fn values_are_whole(address: &str) {
     let (_server, address) = server(address);
     let values = ["a", "b", "c"].map(|letter| letter.repeat(200));
@@ -114,7 +114,8 @@ fn siw_concurrently_written_values_are_whole() {
 /// Returns an entry of the table, in the form in which the example keeps it.
 fn entry(key: &str, value: &str) -> [u8; 256] {
     let mut entry = [0; 256];
-    (entry[0], entry[1]) = [key, value].map(|text| u8::try_from(text.len()).expect("short")).into();
+    (entry[0], entry[1]) =
+        [key, value].map(|text| u8::try_from(text.len()).expect("the length should fit")).into();
     let text = [key, value].concat();
     entry[2..][..text.len()].copy_from_slice(text.as_bytes());
     let sum = entry[..248]
@@ -144,18 +145,18 @@ fn torn_entry_is_read_again() {
     let torn = [&new[..128], &old[128..]].concat();
     // Each place has the entry, because the client may begin at any place.
     let mut table = DmaMemory::new(1024 * 256).expect("memory");
-    table.write(0, &torn.repeat(1024)).expect("as long");
+    table.write(0, &torn.repeat(1024)).expect("the bytes should fit");
     let export = connection.export(&table, .., RemoteAccess::READ).expect("export");
     assert!(connection.recv_timeout(LONG).expect("receive").expect("a question").is_empty());
     connection.post_bytes(&export.remote_memory().to_bytes()).expect("post");
     let before = sent_packets();
     wait_until("the client reads repeatedly", || sent_packets() > before + 100);
-    table.write(0, &new.repeat(1024)).expect("as long");
-    assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the client closes");
+    table.write(0, &new.repeat(1024)).expect("the bytes should fit");
+    assert!(connection.recv_timeout(LONG).expect("receive").is_none(), "the client should close");
     assert_printed(client, &[&"new".repeat(80)]);
 }
 
-/// A client reports the death of its server, and a server continues after the death of a client.
+/// Checks that a client reports the death of its server, and that a server survives a client.
 fn program_death_is_reported(address: &str) {
     let (mut server, address) = server(address);
     let reads = [&["key=value"][..], &["key"; 50_000]].concat();

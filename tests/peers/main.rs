@@ -165,7 +165,7 @@ fn siw_killed_server_ends_client() {
     server_death_ends_client(Program::C, Program::Ours, SIW);
 }
 
-/// A persistent server serves eight clients at once.
+/// Serves eight clients at once by a persistent server.
 ///
 /// Our server also loses another client meanwhile, and keeps no object of a client after its end.
 fn serves_eight(server: Program, program: Program, address: &str) {
@@ -202,7 +202,7 @@ fn serves_eight(server: Program, program: Program, address: &str) {
     ended_well(program, &last, "the last one");
 }
 
-/// A client ends by itself when its server is killed.
+/// Checks that a client ends by itself when its server is killed.
 fn server_death_ends_client(server: Program, client: Program, address: &str) {
     let mut server = Server::start(server, address, &[]);
     let mut torn = connect(client, &server, 64, 0, &["-v"]);
@@ -215,7 +215,7 @@ fn server_death_ends_client(server: Program, client: Program, address: &str) {
     }
 }
 
-/// Our server ends by itself when its client is killed.
+/// Checks that our server ends by itself when its client is killed.
 ///
 /// On Linux 6.1, rdma-core's server may post a receive when its queue pair is already in ERR, and wait forever for the
 /// flush of this receive.
@@ -254,8 +254,9 @@ fn ping_without_listener_fails() {
     assert_eq!(client.stdout, [""; 0]);
 }
 
-/// With `-d`, a line begins with the time in seconds, to the microsecond, and an id. The line of an event ends with the
-/// name of the event.
+/// Checks the lines of `-d`, which begin with the time in seconds and an id.
+///
+/// The line of an event ends with the name of the event.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn debug_output_shows_time_of_each_event() {

@@ -127,7 +127,7 @@ pub(crate) fn listening(mut server: Process, port: &str) -> Process {
     let port: u16 = port.parse().expect("a port");
     let listens = |table: &str| {
         let table = fs::read_to_string(table).expect("the kernel's list of sockets");
-        // The local address and the state: 0A is LISTEN.
+        // The fields are the local address and the state; 0A is LISTEN.
         table.lines().any(|line| {
             let mut words = line.split_whitespace();
             let local = words.nth(1).is_some_and(|local| local.ends_with(&format!(":{port:04X}")));

@@ -116,7 +116,7 @@ impl Server {
         let objects = objects.collect();
         let entries = |name: &str| {
             let directory = fs::read_dir(format!("/proc/{}/{name}", self.process.id()));
-            directory.expect("the server runs").count()
+            directory.expect("the server should run").count()
         };
         (objects, entries("task"), entries("fd"))
     }
@@ -151,6 +151,7 @@ pub(crate) fn expected(heading: &str, number: usize, size: usize) -> String {
     // The size counts the bytes after the heading and its colon, with a zero byte at the end, which is not printed.
     let length = heading.len() + 2 + size - 1;
     // The letters go from A (65) to z (122). Each ping begins with the next letter.
-    let letters = (number..).map(|place| (65..=122_u8).nth(place % 58).expect("below 58"));
+    let letters = (number..)
+        .map(|place| (65..=122_u8).nth(place % 58).expect("the remainder should be below 58"));
     text.chars().chain(letters.map(char::from)).take(length).collect()
 }

@@ -67,7 +67,7 @@ const NOT_ON_SIW: [&str; 13] = [
 /// The option for a time limit that a slow guest does not reach.
 const TIMEOUT: [&str; 2] = ["--timeout", "3600"];
 
-/// Path of a report, which no other test uses.
+/// Returns the path of a report, which no other test uses.
 fn report_path(name: &str) -> PathBuf {
     env::temp_dir().join(format!("selftest-{name}-{}.json", process::id()))
 }
@@ -105,7 +105,7 @@ fn assert_checks(report: &Value, device: &str, names: &[&str]) {
 fn assert_device(found: &Value, device: &str, names: &[&str]) {
     let facts = &found["device"];
     assert_eq!(facts["name"], device);
-    // The version of `tests/kmod/mlx5/card.h`. Software devices have no firmware.
+    // `tests/kmod/mlx5/card.h` defines the version. Software devices have no firmware.
     let firmware = if is_card() { Value::from("16.35.4030") } else { Value::Null };
     assert_eq!(facts["firmware"], firmware);
     let driver = match device {
@@ -145,7 +145,7 @@ fn device_passes_selftest() {
     assert_checks(&report(&["-d", name], name), name, &alone());
 }
 
-/// A check may crash the program, or never end.
+/// Kills the program during a check, which may also crash the program or never end.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn killed_selftest_leaves_report() {

@@ -50,7 +50,7 @@ fn exchange(server: Program, client: Program, address: &str) {
     printed(server, &SERVED);
 }
 
-/// The device has no XRC queue pairs.
+/// Checks that the client fails on rxe, which has no XRC queue pairs.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn xrc_client_fails_on_rxe() {
@@ -67,7 +67,7 @@ fn found(node: Option<&str>, port: &str, flags: AddrInfoFlags) -> AddrInfo {
     let hints =
         AddrInfoHints { flags, port_space: Some(PortSpace::Tcp), ..AddrInfoHints::default() };
     let found = getaddrinfo(node, Some(port), Some(&hints)).expect("numbers");
-    found.into_iter().next().expect("at least one")
+    found.into_iter().next().expect("an address should be found")
 }
 
 /// Returns the attributes of a queue pair that sends 16 bytes and receives from the id's queue.
@@ -92,7 +92,7 @@ fn c_client_sends_to_shared_receive_queue() {
     let qp = server.create_ep_qp(&queue_pair()).expect("queue pair");
     let access = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
     let memory = MemoryRegion::alloc(srq.pd(), 64, access).expect("memory region");
-    let scatter = [memory.sge(..).expect("all of it")];
+    let scatter = [memory.sge(..).expect("the whole range should be valid")];
     // SAFETY: the region is dropped after the queue is destroyed, below.
     unsafe { srq.post_recv(&ReceiveRequest { wr_id: 7, scatter: &scatter }) }.expect("post");
     server.accept(&ConnParam::default()).expect("accept");

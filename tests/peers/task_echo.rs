@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Runs the server, and the client with one connection and then with `connections`.
 fn one_thread_has(name: &str, connections: &str, address: &str) {
     // Each connection has three descriptors, and the programs inherit the limit of this process.
-    setrlimit(Resource::RLIMIT_NOFILE, 8192, 8192).expect("a guest allows it");
+    setrlimit(Resource::RLIMIT_NOFILE, 8192, 8192).expect("raise the descriptor limit");
     let address = format!("{address}:{}", port());
     let server = listening(example(name, &["server", &address]));
     for connections in ["1", connections] {
@@ -28,7 +28,7 @@ fn one_thread_has(name: &str, connections: &str, address: &str) {
     drop(server);
 }
 
-/// One thread serves 1000 connections, for which a program would not have a thread each.
+/// Serves 1000 connections in one thread; a program would not have a thread for each.
 ///
 /// One epoll instance accepts no more than 500 connections that wait for one descriptor. Each connection takes as long
 /// as the first one. The test has 1000 connections on one of the kernels only.

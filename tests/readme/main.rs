@@ -7,20 +7,22 @@ mod example;
 use std::fs;
 use std::path::Path;
 
-/// The program of the README compiles: it is a module of this test.
+/// Checks that the README shows the program that is compiled as a module of this test.
 #[test]
 fn readme_shows_compiled_program() {
     let shown = format!("```rust,no_run\n{}```\n", include_str!("example.rs"));
     assert!(include_str!("../../README.md").contains(&shown), "the README shows another program");
 }
 
-/// The front page of the crate has the introduction and the example of the README, and no other text.
+/// Checks that the crate's front page has the README's introduction and example, and no other text.
 #[test]
 fn crate_page_copies_readme() {
     let readme = include_str!("../../README.md");
     let page = include_str!("../../rdmacm/README.md");
     let (introduction, _) = readme.split_once("## Quick start\n").expect("a quick start");
-    let rest = page.strip_prefix(introduction).expect("another introduction than the README");
+    let rest = page
+        .strip_prefix(introduction)
+        .expect("the page should begin with the README's introduction");
     assert!(rest.contains(include_str!("example.rs")), "the page shows another program");
     let paragraphs: Vec<&str> = readme.trim_end().split("\n\n").collect();
     for paragraph in rest.trim_end().split("\n\n") {
@@ -28,7 +30,7 @@ fn crate_page_copies_readme() {
     }
 }
 
-/// `null` is for tests and benchmarks only.
+/// Checks that the crate page names each feature except `null`, which is for tests only.
 #[test]
 fn crate_page_names_each_feature() {
     let manifest = include_str!("../../rdmacm/Cargo.toml");
@@ -138,7 +140,7 @@ fn long_summaries_are_found() {
     assert_eq!(long_summaries(&lines).len(), 1);
 }
 
-/// Each page of the guide ends with links to others. CONTRIBUTING.md has the reasons of longer pages.
+/// Checks that each page of the guide ends with links. CONTRIBUTING.md has the reasons of longer pages.
 #[test]
 fn guide_pages_are_short_and_link_others() {
     const LONG: [&str; 3] = ["compile_time_checks.rs", "from_libibverbs.rs", "from_librdmacm.rs"];
@@ -165,7 +167,7 @@ fn shows(example: &str) {
     );
 }
 
-/// A reader takes a minute for the README: everything long is in `docs`.
+/// Checks the length of the README: everything long is in `docs`.
 #[test]
 fn readme_is_short() {
     const MAX_LINES: usize = 150;
@@ -173,7 +175,7 @@ fn readme_is_short() {
     assert!(lines <= MAX_LINES, "README.md has {lines} lines, more than {MAX_LINES}");
 }
 
-/// Each link of the documents to a file of the repository leads to one.
+/// Checks that each link of the documents to a file of the repository leads to one.
 #[test]
 fn links_lead_to_files() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -207,7 +209,7 @@ fn document_shows_client_example() {
     shows(include_str!("../../rdmacm/examples/client.rs"));
 }
 
-/// Each example is short, begins with its run command, and is named in the README.
+/// Checks that each example is short, begins with its run command, and is named in the README.
 #[test]
 fn examples_are_short_and_state_run_command() {
     let readme = include_str!("../../README.md");
@@ -263,7 +265,7 @@ fn inline_test_lines(text: &str) -> usize {
     start.map_or(0, |start| lines.len() - start)
 }
 
-/// CONTRIBUTING.md has the reason of each limit.
+/// Checks the lengths of source files. CONTRIBUTING.md has the reason of each limit.
 #[test]
 fn source_files_are_short() {
     let mut lengths = Vec::new();
@@ -299,11 +301,11 @@ fn files_with(folder: &str, extension: &str) -> Vec<(String, String)> {
         for entry in fs::read_dir(&directory).expect("read a directory") {
             let path = entry.expect("read an entry").path();
             if path.is_dir() {
-                // Build output of cargo fuzz.
+                // `fuzz/target` has the build output of cargo fuzz.
                 directories.extend((!path.ends_with("fuzz/target")).then_some(path));
             } else if path.extension().is_some_and(|found| found == extension) {
                 let text = fs::read_to_string(&path).expect("read a file");
-                let path = path.strip_prefix(&source).expect("the path is below the folder");
+                let path = path.strip_prefix(&source).expect("the path should be below the folder");
                 files.push((path.to_str().expect("a plain name").to_owned(), text));
             }
         }
@@ -363,7 +365,7 @@ fn semantics_name_existing_tests() {
             assert!(is_there, "there is no test {test}");
             count += 1;
         }
-        assert!(shown_by.contains('`'), "nothing shows {row}");
+        assert!(shown_by.contains('`'), "{row} should name a test");
     }
     assert!(count >= 28, "{count} tests");
 }

@@ -26,7 +26,7 @@ pub struct Counting;
 
 /// Counts blocks of `layout`: added ones, or removed ones if `blocks` is negative.
 fn changed(blocks: isize, layout: Layout) {
-    let size = isize::try_from(layout.size()).expect("no layout is larger");
+    let size = isize::try_from(layout.size()).expect("a layout should fit");
     let bytes = blocks * size;
     LIVE_BLOCKS.fetch_add(blocks, Ordering::Relaxed);
     LIVE_BYTES.fetch_add(bytes, Ordering::Relaxed);

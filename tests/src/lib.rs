@@ -30,7 +30,7 @@ pub fn promised_device(name: &str) -> Device {
     let devices = promised("RDMACM_TEST_DEVICES");
     assert!(devices.split(',').any(|device| device == name), "of {devices} none is {name}");
     let found = device::list().expect("list the devices");
-    found.into_iter().find(|device| device.name() == name).expect("a promised device is there")
+    found.into_iter().find(|device| device.name() == name).expect("a promised device should exist")
 }
 
 /// Returns the number of open descriptors of this process, among them the one that counts.

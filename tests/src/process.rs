@@ -128,7 +128,7 @@ impl Process {
 
     fn stderr(&mut self) -> String {
         let reader = self.stderr.take().expect("read once");
-        reader.join().expect("reading does not panic")
+        reader.join().expect("reader should not panic")
     }
 }
 

@@ -7,7 +7,7 @@ pub struct Rng(pub u64);
 impl Rng {
     /// Returns a number below `bound`.
     pub fn roll(&mut self, bound: usize) -> usize {
-        usize::try_from(self.number() % bound as u64).expect("below a usize")
+        usize::try_from(self.number() % bound as u64).expect("the number should fit")
     }
 
     /// Returns any number but zero.

@@ -36,7 +36,7 @@ pub fn roce_ends() -> [&'static str; 2] {
     if is_card() { ["v2", "v3"] } else { ["v0", "v1"] }
 }
 
-/// Sets a parameter of the card's kernel module, and restores it when this value is dropped.
+/// A parameter of the card's kernel module, which is restored when this value is dropped.
 #[derive(Debug)]
 pub struct CardParameter {
     path: PathBuf,
@@ -53,7 +53,7 @@ impl CardParameter {
         Self { path, first }
     }
 
-    /// Makes the card count faults of programs without a line in the kernel's log, which would fail the test run.
+    /// Makes the card count faults without lines in the kernel's log, which would fail the run.
     pub fn without_complaints() -> Self {
         Self::set("complains", "N")
     }

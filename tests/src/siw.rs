@@ -36,7 +36,10 @@ mod tests {
         assert!(is_unread(&line("0200000A", "01", received)));
         assert!(is_unread(&line("000000FD000000000000000002000000", "01", received)));
         assert!(!is_unread(&line("0100000A", "01", received)), "a connection of rxe's address");
-        assert!(!is_unread(&line("0200000A", "01", "00000054:00000000")), "sent, and not received");
+        assert!(
+            !is_unread(&line("0200000A", "01", "00000054:00000000")),
+            "sent bytes should not count as unread"
+        );
         assert!(
             !is_unread(&line("0200000A", "0A", received)),
             "for a listener, the field has another meaning"

@@ -76,7 +76,7 @@
 //!
 //! # A dropped message cannot be read
 //!
-//! Its memory receives the next message.
+//! The memory of a dropped message receives the next message.
 //!
 //! ```compile_fail,E0505
 //! # use rdmacm::endpoint::Connection;

@@ -16,7 +16,7 @@
 //!    data](crate::endpoint::Incoming::private_data) that the client's program has sent. It then
 //!    [accepts](crate::endpoint::Incoming::accept) or [rejects](crate::endpoint::Incoming::reject) the request; both
 //!    calls can send private data to the client. On InfiniBand and RoCE, received private data is padded with zeros: a
-//!    program that sends some puts the length into it.
+//!    program that sends private data puts its length into the data.
 //! 4. [`ConnectionConfig`](crate::endpoint::ConnectionConfig) sets the number and the length of the buffers of this
 //!    side. A server passes it to `accept`, a client to [`Connector::config`](crate::endpoint::Connector::config). The
 //!    two sides may differ, but a message must fit into a buffer of its receiver.

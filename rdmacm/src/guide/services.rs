@@ -9,8 +9,8 @@
 #![cfg_attr(not(feature = "tokio"), doc = "```text")]
 //! # use rdmacm::endpoint::tokio::Listener;
 //! # async fn serve(listener: &Listener) -> Result<(), Box<dyn std::error::Error>> {
-//! // After the first round, a signal that arrives while no such future exists is lost. So there is one
-//! // for all rounds.
+//! // After the first round, a signal that arrives while no `ctrl_c` future exists is lost. So one future
+//! // serves all rounds.
 //! let mut stop = std::pin::pin!(tokio::signal::ctrl_c());
 //! loop {
 //!     tokio::select! {

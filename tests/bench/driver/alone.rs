@@ -107,7 +107,8 @@ mod tests {
     #[test]
     fn sizes_are_added() {
         assert_eq!(size(&[PathBuf::from("/dev/null")]).expect("there"), 0.0);
-        let error = size(&[PathBuf::from("/none")]).expect_err("not there").to_string();
+        let error =
+            size(&[PathBuf::from("/none")]).expect_err("the file should not exist").to_string();
         assert!(error.contains("/none"), "{error}");
     }
 }

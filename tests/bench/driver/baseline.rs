@@ -217,7 +217,7 @@ ratio     0.970      1.030  send latency, 2 bytes
         ];
         assert_eq!(found, expected);
         let found = deviations(&[send(97.9), latency(0.9)]);
-        assert_eq!(found.len(), 2, "what is better than its band left it too: {found:?}");
+        assert_eq!(found.len(), 2, "a figure better than its band should deviate too: {found:?}");
         let found = deviations(&[Row { c: 120.0, ..send(100.0) }, latency(1.0)]);
         assert_eq!(found, ["other of \"a send\": 120.000, not 125.000..129.000"]);
         let found = deviations(&[send(f64::NAN), latency(1.0)]);
@@ -240,7 +240,10 @@ ratio     0.970      1.030  send latency, 2 bytes
         let calls = Row::exact("  system calls", "", 0.66, 1.0);
         let rows = [send(100.0), latency(1.0), calls];
         let text = Renewed(&rows).to_string();
-        assert_eq!(Baseline::parse(&text).expect("its own format").deviations(&rows), [""; 0]);
+        assert_eq!(
+            Baseline::parse(&text).expect("the renewed baseline should be valid").deviations(&rows),
+            [""; 0]
+        );
         assert!(text.starts_with("ours      98.000    102.000  a send\n"), "{text}");
         assert!(text.contains("ratio      0.990      1.030  send latency, 2 bytes\n"), "{text}");
         assert!(text.contains("ours       0.640      0.680  system calls\n"), "{text}");
@@ -289,7 +292,8 @@ ratio     0.970      1.030  send latency, 2 bytes
             let error = Baseline::parse(line).expect_err(line).to_string();
             assert!(error.contains(line), "{error}");
         }
-        let error = Baseline::parse(&format!("{TEXT}ours 1 2 a send")).expect_err("a repetition");
+        let error = Baseline::parse(&format!("{TEXT}ours 1 2 a send"))
+            .expect_err("a repeated row should be refused");
         assert_eq!(error.to_string(), "ours of \"a send\" has two bands");
     }
 }

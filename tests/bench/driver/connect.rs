@@ -217,7 +217,9 @@ mod tests {
         let line = |name: &str| format!("{name:13}:  5.2  0.4  26.2\n");
         let table = format!("creating id\n{}", STEPS.map(line).concat());
         assert_eq!(steps(&table).expect("all steps"), [26.2; STEPS.len()]);
-        let error = steps(&line("create id")).expect_err("one step").to_string();
+        let error = steps(&line("create id"))
+            .expect_err("a table with one step should be refused")
+            .to_string();
         assert!(error.contains("resolve addr"), "{error}");
     }
 }

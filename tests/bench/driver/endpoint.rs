@@ -35,17 +35,18 @@ const RATE_GOAL: f64 = 0.9;
 
 /// Numbers of connections of one thread.
 const CONNECTIONS: [u32; 3] = [10, 100, 1000];
-/// Limit of the ratio of a message's cost with the most connections to that with the fewest, divided by the same ratio
-/// on the low level.
+/// Limit of the growth of a message's cost from the fewest connections to the most.
+///
+/// The growth is divided by that on the low level.
 const FLAT_GOAL: f64 = 1.05;
-/// Messages there and back in one run.
+/// Round trips of messages in one run.
 const EXCHANGES: u32 = 2000;
 
 /// Numbers of members of a poll group.
 const MEMBERS: [u32; 3] = [10, 1000, 10_000];
 /// Limit of the ratio of a message's cost in a larger group to that in the smallest.
 const GROUP_GOAL: f64 = 1.2;
-/// Rounds of groups, which take long to connect: the fewest from which an interval with a confidence of 95 % follows.
+/// Rounds of groups: the fewest from which an interval with a confidence of 95 % follows.
 const GROUP_ROUNDS: usize = 6;
 
 /// Limits of the heap of an idle member, in bytes, and of the descriptors of a group.
@@ -164,7 +165,7 @@ impl Bench<'_> {
         Ok(load.row(format!("{name}, by the low level"), rounds))
     }
 
-    /// Compares messages of many connections in one thread with those of few, and with as many on the low level.
+    /// Compares messages of many connections in one thread with those of few, and with the low level.
     fn many(&self) -> Result<Vec<Row>, Box<dyn Error>> {
         let [few, more, most] = CONNECTIONS;
         let sides = [("safe", few), ("safe", more), ("safe", most), ("low", few), ("low", most)];
@@ -242,7 +243,7 @@ impl Bench<'_> {
                 Ok::<_, Box<dyn Error>>(median_trace(|| trace::count(&program))?.but_time())
             });
             let messages = f64::from(TRACED[1] - TRACED[0]) * WARM_UP;
-            // Rounded to hundredths, because a few calls belong to the connection and vary.
+            // The figure is rounded to hundredths, because a few calls belong to the connection and vary.
             Ok(((f64::from(many?) - f64::from(few?)) / messages * 100.0).round() / 100.0)
         };
         Ok(Row::exact(name, "", each("safe")?, each("low")?))

@@ -11,7 +11,7 @@
 //! - `null`: the [cost of posting and polling without a device](null). It takes any device and address.
 //! - `alone`: the [size, system calls and memory of the static program](alone) in the directory. A missed goal is an error.
 //!
-//! Figures that vary are measured in rounds, in which our program and the C program run by turns.
+//! Figures that vary are measured in rounds, in which our program and the C program take turns.
 //!
 //! With `--compare`, the program fails if a figure leaves its band of the [baseline] FILE. With `--renew`, it prints
 //! the lines of a new baseline, each after `baseline` and a tab.

@@ -36,7 +36,7 @@ const SAFE: [&str; 4] =
     ["receive_buffers", "send_buffers", "poll_received_buffers", "poll_sent_buffers"];
 const LOW: [&str; 4] = ["receive_kept", "send_kept", "poll_kept", "poll_sends_kept"];
 
-/// Compared functions: the name of their rows, our function, and that of C with its calls per one of `COUNT`.
+/// Compared functions: row name, our function, and that of C with its calls per `COUNT`.
 ///
 /// Ours with the suffix `_kept` does the same on a [`Kept`] queue.
 const KINDS: [(&str, Kept, &str, (&str, u32)); 10] = [
@@ -154,12 +154,12 @@ pub(crate) fn rows(
     Ok(rows)
 }
 
-/// Returns `true` if the row `name` is one of posts to a send queue.
+/// Returns `true` if the row `name` is about posts to a send queue.
 fn is_post(name: &str) -> bool {
     POSTS.iter().any(|start| name.starts_with(start))
 }
 
-/// Returns rows with the fences of each kind, and with the stores to registers of each post to a send queue.
+/// Returns rows with the fences of each kind, and the stores to registers of each posted send.
 fn rows_of_device_accesses(address: &str, directory: &Path) -> Result<Vec<Row>, Box<dyn Error>> {
     let arguments = [address, &COUNT.to_string()];
     let name_of = |our: &str, suffix| format!("bench_posts::{our}{suffix}");
@@ -216,7 +216,7 @@ fn profile(address: &str, program: &Path, waits: bool) -> Result<String, Box<dyn
     profile_with(&[], &options, program, &[address, &count, IDLE])
 }
 
-/// Returns the profile of a run of `program` under the profiler with these options, and these environment variables.
+/// Returns the profile of a run of `program` with these profiler options and environment variables.
 pub(crate) fn profile_with(
     variables: &[&str],
     options: &[String],

@@ -10,7 +10,7 @@ use crate::posts::callgrind;
 /// Addresses of instructions, by the file of the code.
 pub(crate) type Addresses = BTreeMap<String, HashSet<u64>>;
 
-/// The number of callers by which the profiler tells calls of a function apart.
+/// The number of callers by which the profiler distinguishes calls of a function.
 ///
 /// A counted function and the deepest function that it calls have fewer functions between them.
 const CALLERS: u32 = 24;

@@ -1,4 +1,4 @@
-//! Runs of programs against servers, by turns, so that a slow phase of the machine slows all programs.
+//! Runs of programs against servers. The programs take turns, so that a slow phase of the machine slows all programs.
 
 use std::error::Error;
 
@@ -23,7 +23,7 @@ pub(crate) fn served<T>(
     Ok(result)
 }
 
-/// Measures the subjects, such as programs, by turns.
+/// Measures the subjects, such as programs, which take turns.
 ///
 /// Each round begins with another subject. The first round is not counted, because it reads files and fills caches.
 pub(crate) fn by_turns<S, T: Copy, const N: usize>(
@@ -37,7 +37,7 @@ pub(crate) fn by_turns<S, T: Copy, const N: usize>(
             let place = (number + turn) % N;
             measured[place] = Some(run::repeated(|| measure(subjects[place]))?);
         }
-        Ok(measured.map(|value| value.expect("every place had its turn")))
+        Ok(measured.map(|value| value.expect("every subject should have been measured")))
     };
     round(0)?;
     (0..count).map(round).collect()
@@ -79,6 +79,6 @@ mod tests {
             Ok(order.borrow().len())
         });
         assert_eq!(order.into_inner(), "abcabcbcacab");
-        assert_eq!(rounds.expect("no error"), [[4, 5, 6], [9, 7, 8], [11, 12, 10]]);
+        assert_eq!(rounds.expect("no round should fail"), [[4, 5, 6], [9, 7, 8], [11, 12, 10]]);
     }
 }

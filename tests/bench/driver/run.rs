@@ -71,7 +71,7 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Maximum number of repetitions of a useless run.
 const REPETITIONS: usize = 9;
 
-/// Sends SIGALRM to a program that does not end in time. [`ended_well`] recognizes the signal.
+/// A timer that sends SIGALRM to a program that does not end in time. [`ended_well`] recognizes the signal.
 ///
 /// The caller keeps this value until the program has ended.
 pub(crate) struct Watch(
@@ -177,7 +177,7 @@ pub(crate) fn milliseconds(program: &Program) -> Result<f64, Box<dyn Error>> {
 
 /// Returns the peak resident memory of the program, in kilobytes.
 ///
-/// The process is stopped at its exit, and its own mark is read. The value that `wait` reports would not do: it counts
+/// The process is stopped at its exit, and its own mark is read. The value that `wait` reports is not usable: it counts
 /// the resident memory of this process when it started the other one.
 pub(crate) fn peak_kilobytes(program: &Program) -> Result<f64, Box<dyn Error>> {
     let mut command = program.command();
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn failed_program_error_contains_output() {
         let program = Program::new("sh").args(["-c", "echo this; echo that >&2; exit 3"]);
-        let error = output(&program).expect_err("the program exits with 3").to_string();
+        let error = output(&program).expect_err("the program should exit with 3").to_string();
         assert!(error.contains("this") && error.contains("that") && error.contains('3'), "{error}");
         assert_eq!(output(&Program::new("echo").arg("x")).expect("the program should run"), "x\n");
     }

@@ -107,7 +107,7 @@ impl Row {
     }
 }
 
-/// Prints the row as a line of the table for people.
+/// Prints the row as a line of the readable table.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separator = if self.unit.is_empty() { "" } else { ", " };
@@ -156,7 +156,7 @@ impl Sorted {
     fn median_interval(&self) -> [f64; 2] {
         let values = &self.0;
         let Some(last) = values.len().checked_sub(1) else { return [f64::NAN; 2] };
-        // The chance of `left_out` heads, and of at most as many.
+        // `chance` is that of exactly `left_out` heads, and `at_most` that of at most `left_out` heads.
         let mut chance = 0.5_f64.powf(count(values.len()));
         let mut at_most = chance;
         let mut left_out = 0;
@@ -174,7 +174,7 @@ fn count(values: usize) -> f64 {
     u32::try_from(values).map_or(f64::INFINITY, f64::from)
 }
 
-/// Returns the rows as a table, and again as tab-separated lines that begin with `bench`, for programs.
+/// The rows as a table, and again as tab-separated lines that begin with `bench`, for programs.
 pub(crate) struct Table<'a> {
     /// Names of the measured program and of the one beside it.
     pub(crate) names: [&'static str; 2],

@@ -28,7 +28,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Returns the number of all calls but reads of the time.
+    /// Returns the number of all calls except reads of the time.
     pub(crate) fn but_time(self) -> u32 {
         self.all - self.time
     }

@@ -81,7 +81,7 @@ fn bound(address: IpAddr) -> Outcome<CmId> {
     Ok(id)
 }
 
-/// Prints the bytes of the heap for an idle member, and the descriptors of a group, if both groups have `count` members.
+/// Prints an idle member's bytes of the heap, and a group's descriptors, for groups of `count` members.
 pub(crate) fn print_idle(address: IpAddr, count: usize) -> Outcome {
     // All groups of a device share its descriptors, which this context keeps open.
     let id = bound(address)?;

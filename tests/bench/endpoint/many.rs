@@ -14,7 +14,7 @@ pub(crate) const BUFFERS: u32 = 4;
 /// Minimum number of messages of each connection before the measurement.
 pub(crate) const FIRST: usize = 4;
 /// Number of messages in flight at once, each on another connection.
-const UNDER_WAY: usize = 8;
+const IN_FLIGHT: usize = 8;
 
 /// An end that is one of many in a loop.
 pub(crate) trait Member: Send {
@@ -52,7 +52,7 @@ pub(crate) trait Side: Send {
     /// Sends `count` messages, on one connection after the other, and receives their answers.
     fn ask(&mut self, count: usize) -> Outcome {
         let mut turns = (0..self.len()).cycle().take(count);
-        turns.by_ref().take(UNDER_WAY).try_for_each(|turn| self.send_now(turn))?;
+        turns.by_ref().take(IN_FLIGHT).try_for_each(|turn| self.send_now(turn))?;
         self.receive(count, |side, _| turns.next().map_or(Ok(()), |turn| side.send_now(turn)))
     }
 
@@ -62,13 +62,13 @@ pub(crate) trait Side: Send {
     }
 }
 
-/// Prints the time that each of `count` messages takes on these connections, each of which has a loop on either side.
+/// Prints the time of each of `count` messages on these connections, with a loop on either side.
 pub(crate) fn measure_ends<M: Member>(ends: Vec<[M; 2]>, count: usize) -> Outcome {
     let (clients, servers) = ends.into_iter().map(|[client, server]| (client, server)).unzip();
     measure([Loop::new(clients)?, Loop::new(servers)?], count)
 }
 
-/// Prints the time that each of `count` messages takes between the sides, each of which has its own thread.
+/// Prints the time of each of `count` messages between the sides, each in its own thread.
 pub(crate) fn measure(mut sides: [impl Side; 2], count: usize) -> Outcome {
     // The first messages of a connection cost more: each has had some before the time counts.
     let connections = sides[0].len();
@@ -78,7 +78,7 @@ pub(crate) fn measure(mut sides: [impl Side; 2], count: usize) -> Outcome {
     std::process::exit(0)
 }
 
-/// Sends `count` messages there and back, and returns the time that this takes.
+/// Sends `count` messages and receives their answers. Returns the time that this takes.
 fn exchange([clients, servers]: &mut [impl Side; 2], count: usize) -> Outcome<Duration> {
     let start = Instant::now();
     both(|| servers.answer(count), || clients.ask(count))?;

@@ -8,7 +8,7 @@ use rdmacm::endpoint::Connection;
 use crate::many::{FIRST, SIZE};
 use crate::{Outcome, print_each, short};
 
-/// Prints the time that each of `count` messages takes, which go to and fro while `threads` threads of the server
+/// Prints the time that each of `count` messages takes, that go back and forth while `threads` threads of the server
 /// wait for one.
 pub(crate) fn measure([client, server]: [Connection; 2], threads: usize, count: usize) -> Outcome {
     for _ in 0..threads {

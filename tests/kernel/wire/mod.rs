@@ -67,7 +67,9 @@ impl RemoteGuest {
         let stream = loop {
             match TcpStream::connect_timeout(&address, Duration::from_secs(1)) {
                 Ok(stream) => break stream,
-                Err(error) => assert!(Instant::now() < deadline, "no other guest: {error}"),
+                Err(error) => {
+                    assert!(Instant::now() < deadline, "the other guest should start: {error}")
+                }
             }
         };
         let mut remote = Self(BufReader::new(stream));
@@ -123,10 +125,14 @@ impl RemoteConnection {
         // With the maximum of 7, rxe repeats a request forever.
         let param = ConnParam { retry_count: 2, ..ConnParam::default() };
         side.id.connect(&param).expect("connect");
-        let event = channel.expect_event(EventType::Established).expect("connected");
+        let event = channel
+            .expect_event(EventType::Established)
+            .expect("the connection should be established");
         let data = event.private_data();
-        let theirs = u64::from_be_bytes(data[..8].try_into().expect("eight bytes"));
-        let rkey = u32::from_be_bytes(data[8..12].try_into().expect("four bytes"));
+        let theirs =
+            u64::from_be_bytes(data[..8].try_into().expect("the slice should have 8 bytes"));
+        let rkey =
+            u32::from_be_bytes(data[8..12].try_into().expect("the number should have 4 bytes"));
         drop(event);
         Self { side, channel, theirs, rkey }
     }
@@ -160,14 +166,14 @@ impl RemoteConnection {
 
     fn ends(self) {
         self.side.id.disconnect().expect("disconnect");
-        self.channel.expect_event(EventType::Disconnected).expect("disconnected");
+        self.channel.expect_event(EventType::Disconnected).expect("the id should be disconnected");
         self.side.id.destroy().expect("destroy");
     }
 
     /// Asserts that no event and no completion has arrived.
     fn is_silent(&self) {
-        self.channel.set_nonblocking(true).expect("do not block");
-        let error = self.channel.get_event().expect_err("nothing");
+        self.channel.set_nonblocking(true).expect("make the channel non-blocking");
+        let error = self.channel.get_event().expect_err("no completion event should have arrived");
         assert!(matches!(error.kind(), ErrorKind::WouldBlock), "{error:?}");
         self.channel.set_nonblocking(false).expect("block again");
         assert_eq!(self.side.io.qp().query().expect("query").qp_state, QpState::IB_QPS_RTS);
@@ -294,7 +300,7 @@ fn cut_wire_fails_sends_and_works_once_replugged() {
             busy.ends_alone();
         });
         scope.spawn(|| {
-            let error = watched.recv_timeout(LONG).expect_err("the far end is silent");
+            let error = watched.recv_timeout(LONG).expect_err("the far end should not answer");
             let failed = ErrorKind::WorkRequestFailed(WcStatus::IB_WC_RETRY_EXC_ERR);
             assert_eq!(*error.kind(), failed, "{error}");
         });

@@ -17,7 +17,7 @@ use crate::netdev::run;
 
 /// Runs until its guest ends.
 ///
-/// This is no test itself: `cargo xtask test` starts it for the tests of [`super`].
+/// The function is no test itself: `cargo xtask test` starts the function for the tests of [`super`].
 #[test]
 #[ignore = "the other guest's part in the tests of wire: cargo xtask test wire"]
 fn serve() {

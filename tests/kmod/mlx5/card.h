@@ -28,11 +28,11 @@
 #define CARD_MTU	IB_MTU_1024
 #define CARD_DEVICES	4
 #define CARD_GIDS	256
-#define CARD_UARS	256			/* most register pages of a context, as libmlx5 has */
+#define CARD_UARS	256			/* maximum number of register pages of a context, as in libmlx5 */
 #define CARD_BF_OFFSET	0x800
 #define CARD_ARM_OFFSET	0x20			/* offset of the register that arms completion queues, in its page */
 #define CARD_BF_SIZE	512			/* largest size of a register, with two buffers */
-#define CARD_LOG_QP_SZ	15			/* logarithm of the most blocks in a send queue */
+#define CARD_LOG_QP_SZ	15			/* logarithm of the maximum number of blocks in a send queue */
 #define CARD_SQ_DESC	1024
 #define CARD_RQ_DESC	512
 #define CARD_MAX_CQE	(1 << 22)
@@ -47,7 +47,7 @@
 #define CARD_ECE	0x10000003
 #define CARD_CLOCK_OFFSET	0x40			/* offset of the time in the page of the clock */
 #define CARD_CLOCK_KHZ	1000000
-#define CARD_BAD_SHOWN	100			/* most faults of programs in the log */
+#define CARD_BAD_SHOWN	100			/* maximum number of faults of programs in the log */
 #define CARD_UNDEFINED	0xa5U			/* value of bytes that the operation of a completion does not define */
 #define CARD_NEVER_ARMED	cpu_to_be32(0xffffffff)
 
@@ -188,7 +188,7 @@ struct card_qp {
 	struct card_registers *registers;	/* page of its registers; holds a reference */
 	u32 bf_first, bf_count;			/* registers of the page that take its doorbells */
 	u32 doorbells;				/* number of its doorbells that were seen */
-	u32 other_doorbells;			/* likewise of other queue pairs, when its last entry had a doorbell */
+	u32 other_doorbells;			/* doorbells of other queue pairs when its last entry had a doorbell */
 	bool user, established;
 	bool has_overrun;			/* more receives were posted than its ring holds */
 	u16 sq_ci, rq_ci;

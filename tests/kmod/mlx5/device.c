@@ -358,7 +358,7 @@ static int card_newlink(const char *name, struct net_device *ndev)
 	err = ib_device_set_netdev(&device->ib, ndev, 1);
 	if (err)
 		goto free;
-	/* Registration delivers GIDs and management datagrams, so the table has the device before that. */
+	/* Registration delivers GIDs and management datagrams, so the device is entered into the table before its registration. */
 	spin_lock_irq(&card_kernel_lock);
 	for (slot = 0; slot < CARD_DEVICES && card_devices[slot]; slot++)
 		;

@@ -139,7 +139,7 @@ void card_see_doorbells(struct card_qp *qp)
 		return;
 	/*
 	 * If queue pairs share a register, the doorbell of one may overwrite that of another one before the engine sees it.
-	 * So a queue pair starts without its doorbell after some time, and the device counts that. If no doorbell of another
+	 * So a queue pair starts without its doorbell after some time, and the device counts this start. If no doorbell of another
 	 * queue pair can have overwritten its own one, the queue pair waits without limit.
 	 */
 	if (!qp->unrung)

@@ -24,7 +24,7 @@ use crate::rping::{COMPILER_LIMIT, listens};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// rdma-core's program, compiled once.
+/// Returns rdma-core's program, which is compiled once.
 fn c_scenario() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

@@ -42,7 +42,11 @@ impl Names {
     /// Fields that are zero are left out.
     fn command(&mut self, fd: u64, bytes: &[u8]) -> String {
         let (header, request) = bytes.split_at(size_of::<rdma_ucm_cmd_hdr>());
-        let word = |at: usize| u32::from_ne_bytes(header[at..at + 4].try_into().expect("4 bytes"));
+        let word = |at: usize| {
+            u32::from_ne_bytes(
+                header[at..at + 4].try_into().expect("the slice should have 4 bytes"),
+            )
+        };
         let (number, lengths) = (word(0), word(4));
         let (sent, stored) = (lengths & 0xffff, lengths >> 16);
         assert_eq!(usize::try_from(sent).ok(), Some(request.len()), "the header's length");
@@ -50,7 +54,7 @@ impl Names {
         let name = name(number);
         let mut text = format!("{name} in={sent} out={stored}");
         if channel > 0 {
-            write!(text, " channel={channel}").expect("to a string");
+            write!(text, " channel={channel}").expect("writing to a string should succeed");
         }
         let request_type = match number {
             RDMA_USER_CM_CMD_QUERY => "rdma_ucm_query".to_owned(),
@@ -86,7 +90,7 @@ impl Names {
                 (_, 1 | 2 | 4 | 8) => number(bytes).to_string(),
                 _ => hex(bytes),
             };
-            write!(text, " {name}={value}").expect("to a string");
+            write!(text, " {name}={value}").expect("writing to a string should succeed");
         }
     }
 }

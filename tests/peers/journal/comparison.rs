@@ -18,7 +18,7 @@ pub(super) struct OtherValue {
     reason: &'static str,
 }
 
-/// Stands for any value.
+/// The placeholder for any value.
 const ANY: &str = "*";
 
 pub(super) const OTHER_VALUES: &[OtherValue] = &[
@@ -50,12 +50,13 @@ pub(super) const OTHER_VALUES: &[OtherValue] = &[
 
 const SHARED: &str = "a queue pair with a shared receive queue has no capacities for receives";
 
-/// A program reads the clock of the device in pages that rdma-core maps when it opens the device. This library has no function
+/// The reason for mappings of the clock, which rdma-core makes when it opens the device. This library has no function
 /// that reads it.
 const CLOCK: &str = "the clock of the device is not read";
 
-/// If one thread arms for all completions and another one for solicited ones, rdma-core arms for solicited ones from then on. The
-/// first thread then waits for an event that is not raised.
+/// The reason for different arm words of a queue that was armed for all completions and then for solicited ones.
+///
+/// rdma-core arms for solicited ones from then on. The first thread then waits for an event that is not raised.
 const NARROWER: &str = "a queue that is armed for all completions is not armed for fewer";
 
 /// Number of entries that are shown before a difference.

@@ -54,7 +54,7 @@ type Attributes = BTreeMap<&'static str, String>;
 /// queue pair then has.
 type QueuePair = (String, Vec<(QpState, Attributes)>);
 
-/// Returns the queue pairs that change their states while `run` runs, in the order of their first commands.
+/// Returns the queue pairs that change states during `run`, in the order of their first commands.
 fn observe(run: impl FnOnce()) -> Vec<QueuePair> {
     mount_debugfs();
     let seen = super::observe(|| {

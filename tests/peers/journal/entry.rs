@@ -1,7 +1,7 @@
 //! Entries of a journal: its lines, with the bytes split into the fields of the device's structures.
 //!
-//! Values that differ between two runs of one program are replaced: numbers of objects and keys by the order of creation,
-//! addresses by the offset in their region, and addresses of queues by their alignment. Bytes that the device ignores are left
+//! Values that differ between two runs of one program are replaced. Numbers of objects and keys become the order of
+//! creation, addresses become the offset in their region, and addresses of queues become their alignment. Bytes that the device ignores are left
 //! out.
 
 use std::collections::BTreeMap;
@@ -228,7 +228,7 @@ fn add(fields: &mut Fields, name: impl Into<String>, value: impl Into<String>) {
 impl Names {
     fn entry(&mut self, line: &str) -> Entry {
         let mut words = line.split(' ');
-        let kind = words.next().expect("a line has a kind").to_owned();
+        let kind = words.next().expect("a line should have a kind").to_owned();
         let words: Vec<(&str, &str)> =
             words.map(|word| word.split_once('=').expect("a name and a value")).collect();
         let value = |name: &str| words.iter().find(|(of, _)| *of == name).map(|(_, value)| *value);
@@ -507,7 +507,7 @@ impl Names {
                 rest = &rest[16..];
                 continue;
             }
-            let length = usize::try_from(word & 0x7fff_ffff).expect("a length has 31 bits");
+            let length = usize::try_from(word & 0x7fff_ffff).expect("a length should have 31 bits");
             add(fields, "inline.length", length.to_string());
             let Some(bytes) = rest.get(4..length.saturating_add(4)) else {
                 return add(fields, "inline.bytes", "missing");

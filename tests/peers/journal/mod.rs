@@ -1,4 +1,4 @@
-//! Comparison of what the emulated mlx5 card sees of rdma-core's libmlx5 and of this library in one script of verbs.
+//! Comparison of the accesses of rdma-core's libmlx5 and of this library to the emulated mlx5 card in one script.
 //!
 //! The card keeps a journal of commands, entries of queues and doorbells (`tests/kmod/mlx5/journal.c`). The card reads the
 //! memory of the program only between two verbs of the script, so both programs cause the same journal, except for the
@@ -61,10 +61,10 @@ fn address(device: &Device, gid: Ipv6Addr) -> Address {
         Ipv6Addr::from(entry.gid) == gid && entry.gid_type == Some(GidType::RoceV2)
     };
     let entry = gids.find(is_it).expect("the address should be in the table");
-    Address { gid, index: u8::try_from(entry.index).expect("one of the first") }
+    Address { gid, index: u8::try_from(entry.index).expect("the index should fit") }
 }
 
-/// Returns what the card sees while `run` runs.
+/// Runs `run`, and returns its output and the card's journal.
 fn observe(run: impl FnOnce() -> String) -> Seen {
     fs::write(JOURNAL, "1").expect("enable the journal");
     let (bad, unrung) = (bad_requests(), card_count("unrung"));
@@ -89,13 +89,14 @@ fn run_c(address: Address, script: &str) -> String {
     ended.stdout.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Returns what the card sees of rdma-core with the first script, and of this library with the second one.
+/// Returns the output and the card's journal of rdma-core with `c`, and of this library with `ours`.
 fn observe_both(c: &str, ours: &str) -> [Seen; 2] {
     observe_both_at(IPV4, c, ours, Queues::Plain)
 }
 
-/// Observes both libraries like [`observe_both`], with connections and datagrams to this GID of the device. `queues` selects
-/// the functions of this library.
+/// Observes both libraries like [`observe_both`], over this GID of the device.
+///
+/// `queues` selects the functions of this library.
 fn observe_both_at(gid: Ipv6Addr, c: &str, ours: &str, queues: Queues) -> [Seen; 2] {
     let device = promised_device(DEVICE);
     mount_debugfs();
@@ -110,8 +111,9 @@ fn compare(script: &str) -> BTreeSet<&'static str> {
     compare_at(IPV4, script, Queues::Plain)
 }
 
-/// Compares both libraries like [`compare`], with connections and datagrams to this GID of the device. `queues` selects the
-/// functions of this library.
+/// Compares both libraries like [`compare`], over this GID of the device.
+///
+/// `queues` selects the functions of this library.
 #[track_caller]
 fn compare_at(gid: Ipv6Addr, script: &str, queues: Queues) -> BTreeSet<&'static str> {
     let [c, ours] = observe_both_at(gid, script, script, queues);
@@ -129,7 +131,7 @@ fn compare_at(gid: Ipv6Addr, script: &str, queues: Queues) -> BTreeSet<&'static 
     reasons
 }
 
-/// Defines tests of each script, with both versions of completions, with both kinds of registers, and with kept queues.
+/// Defines tests of each script for each version of completions, kind of registers, and for kept queues.
 macro_rules! scripts {
     ($($name:ident)*) => {
         $(
@@ -237,7 +239,7 @@ fn permitted_differences_exist() {
 
 /// Checks what happens to a message that arrived in a shared receive before its queue pair was reset.
 ///
-/// rdma-core drops the completion and posts the receive again, so the program does not notice that the memory has changed. This
+/// rdma-core drops the completion and posts the receive again, so the program gets no sign that the memory has changed. This
 /// library returns the completion.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
@@ -251,13 +253,13 @@ fn unpolled_shared_receive_survives_reset() {
     assert_eq!((received(&c), received(&ours)), (0, 1), "{}\n{}", c.printed, ours.printed);
 }
 
-/// Runs `run` while a parameter of the card's module has this value, and restores the parameter afterwards.
+/// Runs `run` while a parameter of the card's module has this value, and then restores it.
 fn with_parameter(name: &str, value: &str, run: impl FnOnce()) {
     let _parameter = CardParameter::set(name, value);
     run();
 }
 
-/// Compares the scripts whose requests a [`BufferedQueuePair`](rdmacm::verbs::BufferedQueuePair) of this library posts.
+/// Compares the scripts whose requests a `BufferedQueuePair` of this library posts.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn buffered_queue_pairs_match_c() {
@@ -349,7 +351,7 @@ fn changed_streams_are_noticed() {
     }
 }
 
-/// Checks that `compare` fails at `field` if this library runs the script with another word in the place of the first.
+/// Checks that `compare` fails at `field` if this library runs the script with another word.
 fn assert_noticed<T: Debug>(
     script: &str,
     [word, other]: [&str; 2],
@@ -383,7 +385,9 @@ fn ipv6_addresses_match_c() {
     with_parameter("cqe_version", "0", compare_all);
 }
 
-/// Version 0 of completions is not tested, because the card then has no options, like the first devices.
+/// Compares the options of connections with completions of version 1.
+///
+/// With version 0 the card has no options, like the first devices.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn connection_options_match_c() {
@@ -456,7 +460,7 @@ fn environment_variables_match_c() {
     }
 }
 
-/// Checks that the comparison of two scripts which differ in one word fails at the field that this word determines.
+/// Checks that two scripts that differ in one word fail at the field that this word determines.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn changed_scripts_are_noticed() {

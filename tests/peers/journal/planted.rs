@@ -7,8 +7,9 @@ use std::panic::catch_unwind;
 use super::comparison::compare;
 use super::entry::{Entry, check_copies, read};
 
-/// Lines that create queue pair 16 of a connection, 17 for datagrams and 19 of an XRC initiator, and a region with key 0x207 at
-/// 0x10000.
+/// Lines that create queue pairs, and a region with key 0x207 at 0x10000.
+///
+/// Queue pair 16 is of a connection, 17 for datagrams, and 19 of an XRC initiator.
 const OBJECTS: &str = "alloc_pd pdn=1 inlen=0 outlen=4\n\
     reg_mr pdn=1 key=519 start=65536 length=4096 iova=65536 access=0xf\n\
     cq cqn=2 cqe=15 vector=0 flags=0\n\
@@ -104,7 +105,7 @@ fn changed_send_segments_are_noticed() {
 #[test]
 fn changed_remote_and_xrc_segments_are_noticed() {
     use segment::{ATOMIC, DATA, REMOTE, XRC, ctrl};
-    // A write with immediate data, and a read.
+    // The opcodes are those of a write with immediate data and of a read.
     for opcode in [0x09, 0x10] {
         let bytes = [&ctrl(opcode, 16, 3, [1, 2, 3, 4])[..], &REMOTE, &DATA].concat();
         notices("send qpn=16 index=5", &bytes, &[]);

@@ -127,7 +127,7 @@ struct Run {
     printed: String,
 }
 
-/// Selects the functions with which a script posts and polls.
+/// The functions with which a script posts and polls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Queues {
     /// Each post and each poll locks its queue.
@@ -415,11 +415,11 @@ impl Run {
             }
             ["ece", qp, options] => {
                 let qp = self.queues(qp);
-                let ece = qp.ece().expect("the card has options");
+                let ece = qp.ece().expect("the card should have options");
                 qp.set_ece(Ece { options: number(options), ..ece }).expect("set the options");
             }
             ["show_ece", qp] => {
-                let ece = self.queues(qp).ece().expect("the card has options");
+                let ece = self.queues(qp).ece().expect("the card should have options");
                 self.print(&format!("ece {} {}", ece.vendor_id, ece.options));
             }
             ["receive", sges] => {

@@ -56,7 +56,7 @@ impl Script {
         script
     }
 
-    /// Two connected queue pairs, each with a completion queue of one channel.
+    /// Begins with two connected queue pairs, each with a completion queue of one channel.
     fn connection_with_events() -> Self {
         let mut script = Self::new(0);
         script.create("channel", "");
@@ -81,7 +81,7 @@ impl Script {
     fn create_as(&mut self, kind: &'static str, verb: &str) {
         self.verb(verb);
         let number = self.created.iter().filter(|(of, _)| *of == kind).count();
-        self.created.push((kind, u32::try_from(number).expect("a few objects")));
+        self.created.push((kind, u32::try_from(number).expect("the number should fit")));
     }
 
     fn connect(&mut self, one: u32, other: u32) {
@@ -104,7 +104,7 @@ impl Script {
         self.verb("poll 1 8");
     }
 
-    /// Sends a message from queue pair 0 to a receive of queue pair 1, polls, and prints the received bytes.
+    /// Sends a message from queue pair 0 to queue pair 1, polls, and prints the received bytes.
     fn exchange(&mut self, request: &str) {
         self.receive(1, &format!("{RECEIVED}+1024"));
         self.send(0, request);
@@ -466,7 +466,13 @@ pub(super) fn resized_queues() -> String {
         }
         // Completions that were not polled move to the new ring.
         for at in 0..round % 3 {
-            script.receive(1, &format!("{}+64", RECEIVED + 64 * u32::try_from(at).expect("small")));
+            script.receive(
+                1,
+                &format!(
+                    "{}+64",
+                    RECEIVED + 64 * u32::try_from(at).expect("the number should fit")
+                ),
+            );
             script.send(0, "send s 0+10");
         }
         script.verb(format!("resize 1 {capacity}"));

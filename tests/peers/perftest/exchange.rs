@@ -16,7 +16,7 @@ const CYCLE: u32 = 4096;
 /// The value for [`Agreed::cache_line`] that the partner proposes. The sides use the larger one.
 const CACHE_LINE: u32 = 64;
 
-/// Sent by each side after the last step.
+/// The bytes that each side sends after the last step.
 const DONE: &[u8; 5] = b"done\0";
 
 /// The queue pair and the memory of one side.
@@ -43,7 +43,7 @@ impl Record {
         let numbers = format!("{lid:04x}:{out_reads:04x}:{qp_num:06x}:{psn:06x}:{rkey:08x}");
         // The last number is that of a shared receive queue, which only other connections have.
         let text = format!("{numbers}:{vaddr:016x}:{gid}{:08x}:\0", 0);
-        text.into_bytes().try_into().expect("numbers of 24 bits have six digits")
+        text.into_bytes().try_into().expect("numbers of 24 bits should have six digits")
     }
 
     fn from_bytes(bytes: &[u8; Self::LENGTH]) -> Option<Self> {
@@ -126,7 +126,7 @@ impl Exchange {
     /// Exchanges a number, and returns the larger one.
     fn maximum(&mut self, ours: u32) -> io::Result<usize> {
         let theirs = u32::from_be_bytes(self.swap(ours.to_be_bytes())?);
-        Ok(usize::try_from(ours.max(theirs)).expect("32 bits fit"))
+        Ok(usize::try_from(ours.max(theirs)).expect("32 bits should fit"))
     }
 
     /// Exchanges the records. The two sides do so repeatedly, to wait for each other.
@@ -135,7 +135,7 @@ impl Exchange {
         Record::from_bytes(&theirs).ok_or_else(|| invalid(&String::from_utf8_lossy(&theirs)))
     }
 
-    /// Exchanges the results of a bandwidth test, and returns the other side's numbers of bytes and messages.
+    /// Exchanges the results of a bandwidth test. Returns the other side's bytes and messages.
     pub(super) fn report(&mut self, ours: &Report) -> io::Result<(u64, u64)> {
         let Report { size, iterations, peak, average, message_rate } = *ours;
         let size = u64::from_be_bytes(self.swap(size.to_be_bytes())?);
@@ -183,7 +183,7 @@ fn invalid(what: &str) -> io::Error {
 
 #[test]
 fn record_is_text_of_perftest() {
-    // Printed by strace for Debian 12's ib_read_lat, on the emulated card.
+    // strace printed this text for Debian 12's ib_read_lat, on the emulated card.
     let text = b"0000:0010:000006:b54f27:0000062a:000055a64ea49000:\
         00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:03:00000000:\0";
     let gid = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 3];

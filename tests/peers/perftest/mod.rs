@@ -1,4 +1,4 @@
-//! Programs of C's perftest against a partner on this library, which speaks their exchange of parameters.
+//! Programs of C's perftest against a partner on this library, which implements their exchange of parameters.
 //!
 //! Each test compares the memory of both sides. The memory of C's program is read by its process id, at the addresses
 //! of the exchange.
@@ -39,14 +39,14 @@ both_ways! {
     atomic_lat
 }
 
-/// Lengths of messages: libmlx5 sends the first ones as inline data, and the second ones have three packets.
+/// Lengths of messages: one that libmlx5 sends as inline data, and one of three packets.
 const SIZES: [usize; 2] = [64, 3000];
 
 fn send_lat(role: Role) {
     for size in SIZES {
         let test = Test { program: "ib_send_lat", size, handshakes: 1 };
         let mut partner = Partner::start(role, &test);
-        let mut buffer = partner.buffers.pop().expect("one of many");
+        let mut buffer = partner.buffers.pop().expect("a buffer should be left");
         for buffer in std::mem::take(&mut partner.buffers) {
             partner.queues.post_recv(buffer).expect("post a receive");
         }
@@ -87,7 +87,7 @@ fn write_bw(role: Role) {
             }
             Role::Client => {
                 let mut expected = partner.target(cycle);
-                let mut buffer = partner.buffers.pop().expect("one of many");
+                let mut buffer = partner.buffers.pop().expect("a buffer should be left");
                 for (number, part) in parts.enumerate() {
                     buffer.copy_from_slice(&pattern(number, size));
                     let remote_addr = partner.theirs.vaddr + part.start as u64;
@@ -122,7 +122,7 @@ fn read_lat(role: Role) {
         if role == Role::Client {
             let (remote_addr, rkey) = (partner.theirs.vaddr, partner.theirs.rkey);
             let expected = partner.target(size);
-            let mut buffer = partner.buffers.pop().expect("one of many");
+            let mut buffer = partner.buffers.pop().expect("a buffer should be left");
             for number in 0..MESSAGES {
                 buffer.copy_from_slice(&pattern(number, size));
                 buffer = partner.send(buffer, size, SendOperation::Read { remote_addr, rkey });
@@ -141,10 +141,12 @@ fn atomic_lat(role: Role) {
     let size = size_of::<u64>();
     let test = Test { program: "ib_atomic_lat", size, handshakes: 2 };
     let mut partner = Partner::start(role, &test);
-    let number = |bytes: &[u8]| u64::from_ne_bytes(bytes[..size].try_into().expect("8 bytes"));
+    let number = |bytes: &[u8]| {
+        u64::from_ne_bytes(bytes[..size].try_into().expect("the slice should have 8 bytes"))
+    };
     if role == Role::Client {
         let (remote_addr, rkey) = (partner.theirs.vaddr, partner.theirs.rkey);
-        let mut buffer = partner.buffers.pop().expect("one of many");
+        let mut buffer = partner.buffers.pop().expect("a buffer should be left");
         let mut value = number(&partner.target(size));
         for add in 1..=MESSAGES as u64 {
             let operation = SendOperation::FetchAdd { remote_addr, rkey, add };
@@ -167,7 +169,11 @@ fn atomic_lat(role: Role) {
     if role == Role::Server {
         let value = number(&fill()).wrapping_add(MESSAGES as u64);
         assert_eq!(number(&partner.bytes()), value);
-        assert_eq!(number(&partner.source(size)), value.wrapping_sub(1), "before the last one");
+        assert_eq!(
+            number(&partner.source(size)),
+            value.wrapping_sub(1),
+            "the source should have the value before the last addition"
+        );
         assert!(
             partner.bytes()[size..] == fill()[size..],
             "bytes behind the number should be unchanged"

@@ -63,25 +63,25 @@ impl Partner {
         let (index, gid) = gid(roce_ip());
         let (mut program, mut exchange) = meet(role, test, &index);
         let gid: Ipv6Addr = gid.parse().expect("an IPv6 address");
-        let index = index.parse().expect("one of the first");
+        let index = index.parse().expect("the index should fit");
 
         let context = Context::open(&promised_device(roce_name())).expect("open the device");
         let pd = ProtectionDomain::new(&context).expect("protection domain");
         let [send_cq, recv_cq] =
             [(); 2].map(|()| CompletionQueue::new(&context, 64, None).expect("completion queue"));
-        let count = u32::try_from(MESSAGES).expect("a few");
+        let count = u32::try_from(MESSAGES).expect("the number should fit");
         let caps =
             QueuePairCaps { max_send_wr: count, max_recv_wr: count, ..QueuePairCaps::default() };
         let init = QueuePairInit { caps, recv_cq: &recv_cq, ..QueuePairInit::new(&send_cq) };
         let qp = QueuePair::with_type(&pd, QpType::IB_UVERBS_QPT_RC, &init).expect("queue pair");
         let access = REMOTE_ACCESS | AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
         let mut memory = MemoryRegion::alloc(&pd, MEMORY, access).expect("memory region");
-        memory.write(0, &fill()).expect("within the memory");
+        memory.write(0, &fill()).expect("the range should be within the memory");
         let ours = Record {
             lid: 0,
             out_reads: 1,
             qp_num: qp.number(),
-            // Any number of 24 bits. If the sides expect different numbers, no packet is accepted.
+            // Any number of 24 bits is valid. If the sides expect different numbers, no packet is accepted.
             psn: qp.number() ^ 0xab_cdef,
             rkey: memory.rkey(),
             vaddr: memory.addr(),
@@ -166,7 +166,7 @@ impl Partner {
     /// Returns the bytes of this side's memory that C's program may access.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.memory.len()];
-        self.memory.read(0, &mut bytes).expect("within the memory");
+        self.memory.read(0, &mut bytes).expect("the range should be within the memory");
         bytes
     }
 
@@ -191,7 +191,7 @@ impl Partner {
         let (buffer, completion) = self.wait("receive", |queues, done| {
             queues.poll_recv(|buffer, completion| *done = Some((buffer, *completion)))
         });
-        let length = usize::try_from(completion.byte_len()).expect("few bytes");
+        let length = usize::try_from(completion.byte_len()).expect("the length should fit");
         buffer[..length].to_vec()
     }
 

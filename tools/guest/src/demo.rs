@@ -22,8 +22,9 @@ const LISTENS: &str = "listening on ";
 /// Time limit until the server listens.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs `program` as server and as client on the first of `devices` until they have exchanged `pings` pings. Returns
-/// success if both sides counted all of them.
+/// Runs `program` as server and client on the first of `devices` for `pings` pings.
+///
+/// Returns success if both sides counted all of them.
 pub(crate) fn run(
     program: &str,
     devices: &[Device],
@@ -84,8 +85,8 @@ impl Side {
         command.arg0("rping").args(options).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().with_context(doing)?;
-        let output = process.stdout.take().expect("standard output is a pipe");
-        let errors = process.stderr.take().expect("standard error is a pipe");
+        let output = process.stdout.take().expect("standard output should be a pipe");
+        let errors = process.stderr.take().expect("standard error should be a pipe");
         let (listens, listening) = mpsc::channel();
         let errors = relay(name, errors, listens.clone(), report);
         let output = relay(name, output, listens, report);

@@ -51,7 +51,7 @@ impl Request {
     /// Creates a request of the protocol's type `kind` that asks for an acknowledgment.
     pub(crate) fn new(kind: u16, flags: i32) -> Self {
         let flags = flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK;
-        let flags = u16::try_from(flags).expect("netlink flags are 16 bits wide");
+        let flags = u16::try_from(flags).expect("netlink flags should have 16 bits");
         let mut message = vec![0; HEADER];
         message[4..6].copy_from_slice(&kind.to_le_bytes());
         message[6..8].copy_from_slice(&flags.to_le_bytes());
@@ -94,7 +94,7 @@ impl Request {
     }
 
     fn close(&mut self, start: usize) {
-        let length = u16::try_from(self.0.len() - start).expect("an attribute is small");
+        let length = u16::try_from(self.0.len() - start).expect("an attribute should be small");
         self.0[start..start + 2].copy_from_slice(&length.to_le_bytes());
         self.align();
     }
@@ -104,7 +104,7 @@ impl Request {
     }
 
     fn finish(mut self) -> Vec<u8> {
-        let length = u32::try_from(self.0.len()).expect("a request is small");
+        let length = u32::try_from(self.0.len()).expect("a request should be small");
         self.0[..4].copy_from_slice(&length.to_le_bytes());
         self.0
     }

@@ -117,8 +117,9 @@ pub enum Work {
 pub struct HostCommand {
     /// The host's directory of the whole module tree, for a `modprobe` that runs in the guest.
     pub module_tree: OsString,
-    /// `true` if the directory with the tag [`PROGRAMS_TAG`] has programs that hide those of the host, because the guest has
-    /// another architecture.
+    /// `true` if programs in the directory with the tag [`PROGRAMS_TAG`] hide those of the host.
+    ///
+    /// A guest of another architecture needs them.
     pub has_programs: bool,
     /// The working directory.
     pub directory: OsString,

@@ -1,6 +1,6 @@
 //! Diagrams in SVG: lines with a horizontal and a vertical axis.
 //!
-//! Written by hand: plotters would add 90 KB to a static program of 1.4 MB.
+//! The module replaces the crate `plotters`, which would add 90 KB to a static program of 1.4 MB.
 
 use std::fmt::Write;
 

@@ -118,7 +118,7 @@ struct Test {
 /// Stores the current time.
 fn record_time(time: &AtomicI64) {
     // `Instant` computes and checks more, which would be visible in a step's time.
-    let now = ClockId::CLOCK_MONOTONIC.now().expect("Linux has that clock");
+    let now = ClockId::CLOCK_MONOTONIC.now().expect("Linux should have CLOCK_MONOTONIC");
     time.store(now.num_nanoseconds(), Ordering::Relaxed);
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &Options, out: &mut dyn Write) -> Result<(), Failure>
     if devices.is_empty() {
         return Err(Failure::new(format!("cannot show any device: {NO_DEVICE}")));
     }
-    // Buffered, because standard output would write each line by itself.
+    // The output is buffered, because standard output would write each line by itself.
     let out = &mut BufWriter::new(out);
     let mut sheet = Sheet { out, depth: 0, verbose: options.verbose, failed: Vec::new() };
     for device in &devices {

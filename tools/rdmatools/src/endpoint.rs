@@ -103,11 +103,11 @@ impl SharedEndpoint {
 
     /// Returns the number by which the peer names the queue.
     pub(crate) fn srq_number(&self) -> u32 {
-        self.srq.number().expect("a queue in an XRC domain has a number")
+        self.srq.number().expect("a queue in an XRC domain should have a number")
     }
 
     pub(crate) fn recv_cq(&self) -> &CompletionQueue {
-        self.srq.cq().expect("a queue in an XRC domain has a completion queue")
+        self.srq.cq().expect("a queue in an XRC domain should have a completion queue")
     }
 
     /// Posts a receive.

@@ -139,8 +139,8 @@ fn run(args: Vec<OsString>, out: &mut Output, err: &mut dyn Write) -> u8 {
             return if refusal.exit_code() == 0 { 0 } else { 2 };
         }
     };
-    let (name, mut matches) = matches.remove_subcommand().expect("a subcommand is required");
-    let applet = Applet::find(name.as_ref()).expect("each subcommand is an applet");
+    let (name, mut matches) = matches.remove_subcommand().expect("a subcommand should be required");
+    let applet = Applet::find(name.as_ref()).expect("each subcommand should be an applet");
     let done = (applet.run)(&mut matches, out).and_then(|()| Ok(out.flush()?));
     report(done, applet.name, err)
 }

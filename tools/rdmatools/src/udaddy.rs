@@ -1,7 +1,7 @@
 //! `udaddy`: exchanges datagrams with a service resolved by SIDR, as in rdma-core.
 //!
-//! The server takes the destination of its answers from the received messages: from the global route header, and from
-//! the immediate data, which contains the number of the client's queue pair.
+//! The server takes the destination of its answers from the received messages. The address is in the global route
+//! header, and the number of the client's queue pair is the immediate data.
 
 use std::io::Write;
 use std::time::Duration;

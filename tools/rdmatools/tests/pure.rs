@@ -31,7 +31,7 @@ fn program_links_only_c_library() {
 #[test]
 fn program_loads_no_library() {
     let output = readelf(&["--dyn-syms", "--wide"]);
-    assert!(output.contains("write"), "the symbols are there: {output}");
+    assert!(output.contains("write"), "the output should have the symbols: {output}");
     assert!(!output.lines().any(|line| line.contains(" dlopen")), "{output}");
 }
 
@@ -56,6 +56,6 @@ fn no_package_binds_or_builds_c_library() {
         let has_numbers_alone = name == "linux-raw-sys";
         assert!(has_numbers_alone || !name.ends_with("-sys"), "{name} binds a C library");
         let builds = ["bindgen", "cc", "cmake", "pkg-config"];
-        assert!(!builds.contains(&name.as_str()), "{name} builds one");
+        assert!(!builds.contains(&name.as_str()), "{name} should not build a C library");
     }
 }

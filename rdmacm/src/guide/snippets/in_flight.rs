@@ -78,7 +78,7 @@ async fn receive(connection: Connection, callers: Arc<Mutex<State>>) {
     let mut reason = io::ErrorKind::ConnectionReset;
     while let Ok(Some(response)) = connection.recv().await {
         let answer = response.split_first_chunk().map(|(number, body)| (*number, body.to_vec()));
-        // Posts its buffer again, before the permit is released.
+        // Dropping the response posts its buffer again, before the permit is released.
         drop(response);
         let caller = answer.as_ref().and_then(|(number, _)| {
             let number = u64::from_be_bytes(*number);

@@ -76,7 +76,7 @@ impl Client {
                 let response = connection.recv().await?.ok_or(io::ErrorKind::ConnectionReset)?;
                 match response.split_first_chunk() {
                     Some((answered, body)) if *answered == number => return Ok(body.to_vec()),
-                    // The late response to a request that has timed out.
+                    // This message is the late response to a request that has timed out.
                     _ => {}
                 }
             }

@@ -58,7 +58,7 @@ pub(crate) fn calls(
     directory: &Path,
 ) -> Result<Vec<Row>, Box<dyn Error>> {
     let bench = Bench::new(device, address, directory)?;
-    // On siw, a program that posts faster than the kernel sends rings fewer doorbells. strace slows the calls down, so a
+    // On siw, a program that posts faster than the kernel sends rings fewer doorbells. strace slows the calls down. So a
     // run has between 0.1 and 1 call for a message in both libraries, by chance.
     let is_siw = device.driver() == Some(DriverId::RDMA_DRIVER_SIW);
     let loads = latencies().chain(bandwidths().filter(|_| !is_siw));
@@ -118,7 +118,7 @@ impl<'a> Asleep<'a> {
     }
 }
 
-/// One load of each kind.
+/// Returns one load of each kind.
 fn latencies() -> impl Iterator<Item = Load> {
     LATENCY.into_iter().map(|operation| Load::new(Test::Latency, operation, SIZES[0]))
 }
@@ -225,7 +225,7 @@ impl Bench<'_> {
                 fewest_calls(|| self.trace(maker, &load))
             });
             let each = (f64::from(many?) - f64::from(few?)) / f64::from(TRACED[1] - TRACED[0]);
-            // Rounded to hundredths, because a few calls belong to the connection's events and vary.
+            // The figure is rounded to hundredths, because a few calls belong to the connection's events and vary.
             Ok((each * 100.0).round() / 100.0)
         };
         Ok(Row::exact(name, "", each(Maker::Ours)?, each(Maker::C)?).at_most(1.0))

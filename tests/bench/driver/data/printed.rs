@@ -100,7 +100,8 @@ mod tests {
             let error = read(&LATENCY.replace("30775.00", other)).expect_err(other);
             assert!(error.is::<Useless>(), "{other}: {error}");
         }
-        let error = read(&LATENCY.replace(" 1000 ", " 999 ")).expect_err("another count");
+        let error =
+            read(&LATENCY.replace(" 1000 ", " 999 ")).expect_err("another count should be refused");
         assert!(!error.is::<Useless>() && error.to_string().contains("no result"), "{error}");
         assert!(read("").is_err());
     }
@@ -121,7 +122,7 @@ mod tests {
             read(65_536, " 65536      1000             0.00               31.25 		   0.000500\n");
         assert_eq!(rate.expect("a rate"), 0.5);
         let nothing = " 2          1000             0.00               0.00   		   0.000000\n";
-        assert!(read(2, nothing).expect_err("no rate").is::<Useless>());
+        assert!(read(2, nothing).expect_err("a missing rate should be refused").is::<Useless>());
     }
 
     #[test]

@@ -69,7 +69,7 @@ impl KeptQueues {
         has_poller || [sends.len(), receives.len(), shared.len()] != [0; 3]
     }
 
-    /// Unlocks the pollers like [`release`](Self::release).
+    /// Unlocks the pollers like [`release`](Self::release). Returns `true` if there is a poller.
     pub(super) fn release_pollers(&mut self) -> bool {
         let pollers = mem::take(&mut self.pollers);
         assert_locked(&pollers, |cq| cq.lock_poller().err());

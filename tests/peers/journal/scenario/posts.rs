@@ -271,7 +271,9 @@ impl Run {
             }
             _ => panic!("unknown operation: {parts:?}"),
         };
-        let number_of = |srq| at(&self.srqs, number(srq)).number().expect("in an XRC domain");
+        let number_of = |srq| {
+            at(&self.srqs, number(srq)).number().expect("the queue should be in an XRC domain")
+        };
         let operation = match srq.map(number_of) {
             Some(srq_number) => {
                 SendOperation::AtSharedQueue { srq_number, operation: &{ operation } }
@@ -287,7 +289,7 @@ impl Run {
         let read = |sge: &Sge| {
             let mut bytes = vec![0; sge.length as usize];
             let offset = usize::try_from(sge.addr.get() - region.addr()).expect("an offset");
-            region.read(offset, &mut bytes).expect("within the memory");
+            region.read(offset, &mut bytes).expect("the range should be within the memory");
             bytes
         };
         sges.iter().flat_map(read).collect()

@@ -2,7 +2,7 @@
 //!
 //! Each check runs once for each alteration of each of the kernel's answers, and must fail.
 //!
-//! It runs on the kernel once, and then on a replay of the kernel's answers.
+//! Each check runs on the kernel once, and then on a replay of the kernel's answers.
 
 use std::io::{self, Write};
 

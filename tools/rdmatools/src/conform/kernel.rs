@@ -166,7 +166,7 @@ pub(super) trait Kernel {
     /// Makes a call on `file`.
     fn call(&mut self, file: File, call: &Call) -> Answer;
 
-    /// Waits until `file` is readable. The timeout allows for a loaded machine.
+    /// Waits until `file` is readable. Returns `true` if it is readable in time.
     fn wait(&mut self, file: File) -> bool;
 
     /// Closes one file.

@@ -169,12 +169,12 @@ impl Real {
                 // thread new credentials that are equal to its old ones.
                 let set = unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, 0, 0, 0, 0) };
                 if set != 0 {
-                    return -isize::try_from(Errno::last_raw()).expect("errnos are small");
+                    return -isize::try_from(Errno::last_raw()).expect("errnos should be small");
                 }
             }
             call()
         };
-        thread::scope(|scope| scope.spawn(call).join().expect("a system call does not panic"))
+        thread::scope(|scope| scope.spawn(call).join().expect("a system call should not panic"))
     }
 
     /// Makes a system call in a forked child.
@@ -191,7 +191,7 @@ impl Real {
                 waitpid(child, None).expect("the child should be waitable");
                 self.arena.result()
             }
-            Err(errno) => -isize::try_from(errno as i32).expect("errnos are small"),
+            Err(errno) => -isize::try_from(errno as i32).expect("errnos should be small"),
         }
     }
 
@@ -222,7 +222,7 @@ impl Kernel for Real {
     }
 
     fn descriptor(&self, file: File) -> u32 {
-        u32::try_from(self.fd(file).as_raw_fd()).expect("descriptors are not negative")
+        u32::try_from(self.fd(file).as_raw_fd()).expect("descriptors should not be negative")
     }
 
     fn call(&mut self, file: File, call: &Call) -> Answer {

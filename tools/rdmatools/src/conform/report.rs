@@ -34,7 +34,7 @@ impl Report {
                 writeln!(out, "TAP version 14\n1..{}", catalog.len())?;
                 writeln!(out, "# expecting Linux {}, {}", machine.version, machine.driver)?;
             }
-            // Written in parts by hand, because each result is printed when its check ends.
+            // The object is written in parts by hand, because each result is printed when its check ends.
             Format::Json => {
                 let driver = machine.driver.to_string();
                 write!(out, "{{\"kernel\": \"{}\", ", machine.version)?;

@@ -89,7 +89,7 @@ fn every_check_can_fail() {
     let bad: Vec<&str> = output.lines().filter(|line| line.starts_with("not ok")).collect();
     assert_eq!(bad, [""; 0]);
     println!("{tally:?}");
-    // Checks of behavior that Linux 6.12 or rxe lacks.
+    // These checks need behavior that Linux 6.12 or rxe lacks.
     let not_there =
         ["ucma.event.user", "uverbs.open_xrcd.handle.own", "uverbs.close_xrcd.handle.own"];
     assert_eq!((tally.failed, tally.skipped), (0, not_there.len()));
@@ -106,15 +106,15 @@ impl Kernel for Closed {
     }
 
     fn descriptor(&self, _: kernel::File) -> u32 {
-        unreachable!("nothing is open")
+        unreachable!("no file should be open")
     }
 
     fn call(&mut self, _: kernel::File, _: &kernel::Call) -> kernel::Answer {
-        unreachable!("nothing is open")
+        unreachable!("no file should be open")
     }
 
     fn wait(&mut self, _: kernel::File) -> bool {
-        unreachable!("nothing is open")
+        unreachable!("no file should be open")
     }
 
     fn close(&mut self, _: kernel::File) {}

@@ -43,7 +43,8 @@ pub(super) fn ticks() -> u64 {
 
 /// Converts a count to a floating-point number; large counts lose precision.
 pub(super) fn to_f64(count: u64) -> f64 {
-    let half = |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).expect("32 bits are left"));
+    let half =
+        |bits: u64| f64::from(u32::try_from(bits & 0xffff_ffff).expect("32 bits should be left"));
     half(count >> 32) * 4_294_967_296.0 + half(count)
 }
 

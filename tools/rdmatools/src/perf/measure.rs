@@ -162,7 +162,7 @@ fn wait_for_completion(
 ///
 /// It differs from that of the previous message and is not zero.
 fn mark(number: u64) -> u8 {
-    u8::try_from(number % 255).expect("less than 255") + 1
+    u8::try_from(number % 255).expect("the remainder should be below 255") + 1
 }
 
 fn is_signaled(plan: &Plan, number: u64) -> bool {
@@ -198,7 +198,7 @@ fn latency(times: &[u64], tick: f64) -> Figures {
     each.sort_by(f64::total_cmp);
     // Returns the least value that is not exceeded by this share of the values.
     let rank = |per_mille: usize| each[(each.len() * per_mille).div_ceil(1000).max(1) - 1];
-    let count = f64::from(u32::try_from(each.len()).expect("iterations have 32 bits"));
+    let count = f64::from(u32::try_from(each.len()).expect("iterations should have 32 bits"));
     Figures::Latency {
         min: each[0],
         median: rank(500),

@@ -126,7 +126,8 @@ impl Plan {
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
-    let word = |word: &[u8]| u32::from_be_bytes(word.try_into().expect("a chunk has four bytes"));
+    let word =
+        |word: &[u8]| u32::from_be_bytes(word.try_into().expect("a chunk should have 4 bytes"));
     bytes.chunks_exact(4).map(word)
 }
 

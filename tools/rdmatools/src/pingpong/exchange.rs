@@ -26,7 +26,7 @@ impl Address {
         let Self { lid, qp_num, psn, gid } = self;
         let gid = u128::from_be_bytes(gid.0);
         let text = format!("{lid:04x}:{qp_num:06x}:{psn:06x}:{gid:032x}\0");
-        text.into_bytes().try_into().expect("numbers of 24 bits have six digits")
+        text.into_bytes().try_into().expect("numbers of 24 bits should have six digits")
     }
 
     fn from_bytes(bytes: [u8; Self::LENGTH]) -> Option<Self> {

@@ -76,7 +76,8 @@ impl<'a> QueuePairSet<'a> {
         access.set(AccessFlags::IB_UVERBS_ACCESS_ON_DEMAND, config.on_demand);
         let mut memory = MemoryRegion::alloc(&pd, config.header() + config.length(), access)?;
         memory.write(0, &vec![FILL; memory.len()])?;
-        let queue_pairs = u32::try_from(config.queue_pairs).expect("less than 256");
+        let queue_pairs =
+            u32::try_from(config.queue_pairs).expect("the number should be below 256");
         let completions = options.rx_depth.saturating_add(queue_pairs);
         let cq = CompletionQueue::new(&context, completions, channel.as_ref())?;
         let attributes =
@@ -241,7 +242,7 @@ impl<'a> QueuePairSet<'a> {
     /// Each answer is followed by the next message.
     pub(super) fn run_exchange(&self, begin: bool) -> Result<(), Failure> {
         let iterations = self.config.options.iterations;
-        let few = u32::try_from(self.config.queue_pairs).expect("less than 256");
+        let few = u32::try_from(self.config.queue_pairs).expect("the number should be below 256");
         let mut senders: Vec<_> =
             self.queue_pairs.iter().map(QueuePair::lock_send_queue).collect::<Result<_, _>>()?;
         let mut receiver = self.receiver()?;

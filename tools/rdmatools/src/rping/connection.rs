@@ -243,6 +243,6 @@ pub(super) fn unexpected_disconnect() -> Failure {
 
 /// Returns an advertisement of the whole `region`.
 pub(super) fn advertise(region: &MemoryRegion) -> Advertisement {
-    let size = u32::try_from(region.len()).expect("no region has more than 65535 bytes");
+    let size = u32::try_from(region.len()).expect("no region should have more than 65535 bytes");
     Advertisement { addr: region.addr(), rkey: region.rkey(), size }
 }

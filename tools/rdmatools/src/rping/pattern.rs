@@ -11,7 +11,7 @@ pub(super) const SIZES: RangeInclusive<u16> = 23..=65_535;
 /// Returns the data of ping `number`. With each ping, the letters start one letter later.
 pub(super) fn data(number: u64, size: usize) -> Vec<u8> {
     let mut letters: Vec<u8> = (b'A'..=b'z').collect();
-    letters.rotate_left(usize::try_from(number % 58).expect("less than 58"));
+    letters.rotate_left(usize::try_from(number % 58).expect("the remainder should be below 58"));
     let mut data = format!("rdma-ping-{number}: ").into_bytes();
     while data.len() < size {
         data.extend_from_slice(&letters);

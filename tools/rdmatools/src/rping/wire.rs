@@ -26,9 +26,9 @@ impl Advertisement {
     pub(super) fn from_bytes(bytes: [u8; Self::LENGTH]) -> Self {
         let message = u128::from_be_bytes(bytes);
         let low = |shift: u32| {
-            u32::try_from((message >> shift) & 0xffff_ffff).expect("32 bits are left of it")
+            u32::try_from((message >> shift) & 0xffff_ffff).expect("32 bits should be left")
         };
-        let addr = u64::try_from(message >> 64).expect("64 bits are left of it");
+        let addr = u64::try_from(message >> 64).expect("64 bits should be left");
         Self { addr, rkey: low(32), size: low(0) }
     }
 }

@@ -221,7 +221,7 @@ fn atomics(link: &Link) -> Result<String, Problem> {
     Ok("compare and swap, fetch and add".into())
 }
 
-/// Lets the peer read local memory through a memory window, whose key the peer's answer has to invalidate.
+/// Lets the peer read memory through a window, whose key its answer has to invalidate.
 fn window(link: &Link) -> Result<String, Problem> {
     const PART: std::ops::Range<usize> = 256..1280;
     let connection = &link.connection;

@@ -83,7 +83,7 @@ fn handles() -> Result<Vec<String>, Problem> {
     Ok(found)
 }
 
-/// Returns `true` for the target of a descriptor or the line of a mapping that belongs to an RDMA device.
+/// Returns `true` if `text` names an RDMA device: the target of a descriptor, or the line of a mapping.
 fn is_of_devices(text: &str) -> bool {
     text.contains("/dev/infiniband/") || text.contains("[infiniband")
 }

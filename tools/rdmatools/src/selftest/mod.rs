@@ -48,7 +48,7 @@ const LARGEST: usize = 65_536;
 /// and with the address of that one on the other.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Address or name of the machine that runs `selftest --listen`; if omitted, check each device against itself
+    /// Machine that runs `selftest --listen`, by address or name [default: check each device against itself]
     #[arg(value_name = "HOST", conflicts_with = "listen")]
     host: Option<String>,
     /// Serve the checks of another machine, until this program is killed

@@ -25,8 +25,9 @@ pub(super) const EXPORTED_LEN: usize = 1 << 17;
 /// First message of the connecting side. Later ones with these bytes get no answer.
 pub(super) const HELLO: &[u8] = b"rdmatools selftest 1";
 
-/// Immediate data of a message that names a memory window: the peer reads through the window, returns the bytes, and
-/// invalidates the key of the window.
+/// Immediate data of a message that names a memory window.
+///
+/// The peer reads through the window, returns the bytes, and invalidates the key of the window.
 pub(super) const WINDOW: u32 = 0x5749_4e44;
 
 /// Maximum number of connections at the same time, which limits the memory of the listening side.
@@ -200,6 +201,6 @@ mod tests {
             let read = Greeting::from_bytes(&greeting.to_bytes()).expect("a whole greeting");
             assert_eq!(read, greeting);
         }
-        Greeting::from_bytes(b"short").expect_err("the memory is not whole");
+        Greeting::from_bytes(b"short").expect_err("a truncated greeting should be refused");
     }
 }

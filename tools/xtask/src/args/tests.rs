@@ -54,7 +54,8 @@ fn demo_and_test_take_architecture() {
     };
     assert_eq!(selection.filter.as_deref(), Some("srq"));
     assert!(matches!(parsed("test --arch x86_64 --all"), Ok(Task::Test(_))));
-    let error = parsed("test --arch aarch64 --kernel 6.12").expect_err("a kernel of x86-64");
+    let error = parsed("test --arch aarch64 --kernel 6.12")
+        .expect_err("a kernel of x86-64 should be refused");
     assert!(error.to_string().contains("takes neither --all nor --kernel"), "{error}");
 }
 
@@ -110,7 +111,8 @@ fn bench_renews_baselines_of_one_kernel() {
         };
         assert_eq!(kernels, [bench::BASELINE_KERNEL]);
     }
-    let error = parsed("bench posts --kernel 6.1 --renew").expect_err("6.1 has no baseline");
+    let error =
+        parsed("bench posts --kernel 6.1 --renew").expect_err("6.1 should have no baseline");
     assert!(error.to_string().contains("baselines exist for Linux 6.12"), "{error}");
 }
 
@@ -185,5 +187,5 @@ fn wrong_command_line_is_reported() {
         assert_eq!(error.exit_code(), 2, "{line}");
         assert!(error.to_string().contains(part), "{line}: {error}");
     }
-    assert_eq!(parsed("").expect_err("there is no command").exit_code(), 2);
+    assert_eq!(parsed("").expect_err("a missing command should be an error").exit_code(), 2);
 }

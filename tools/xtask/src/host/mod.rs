@@ -82,7 +82,7 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Builds the programs of a package as static programs. Returns their directory.
 pub(crate) fn build_static(package: &str, profile: &str) -> Result<PathBuf> {
-    // A separate directory: different flags would invalidate the build of the host's programs.
+    // The directory is separate, because different flags would invalidate the build of the host's programs.
     let directory = build_directory().join("static");
     let programs = directory.join(TARGET).join(profile);
     if !programs.exists() {

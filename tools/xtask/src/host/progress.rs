@@ -32,7 +32,7 @@ pub(crate) fn bar(total: u64) -> ProgressBar {
 }
 
 fn add(line: ProgressBar, template: &str) -> ProgressBar {
-    let style = ProgressStyle::with_template(template).expect("the template is valid");
+    let style = ProgressStyle::with_template(template).expect("the template should be valid");
     let line = LINES.add(line.with_style(style));
     line.enable_steady_tick(TICK);
     line

@@ -63,7 +63,7 @@ pub(crate) fn run(
     let doing = || format!("run {name}");
     let spawned = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
     let mut child = spawned.with_context(doing)?;
-    let mut output = child.stdout.take().expect("standard output is a pipe");
+    let mut output = child.stdout.take().expect("standard output should be a pipe");
     let (mut watch, mut ended) = (Watch::default(), ProgramResult::default());
     let mut buffer = [0; 8192];
     loop {

@@ -75,7 +75,7 @@ impl FailedTest {
     }
 }
 
-/// Returns `true` for a line of a backtrace: a function with its number, or a place.
+/// Returns `true` if `line` is part of a backtrace: a function with its number, or a place.
 fn is_of_backtrace(line: &str) -> bool {
     let text = line.trim_start();
     let number = text.trim_start_matches(|digit: char| digit.is_ascii_digit());

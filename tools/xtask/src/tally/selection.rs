@@ -46,8 +46,9 @@ const ON_ONE_KERNEL: [&str; 25] = [
     "selftest::",
 ];
 
-/// Prefixes of the names of tests that run only with `--all`, with a filter, or with `--device mlx5`, because each of
-/// them takes minutes.
+/// Prefixes of the names of tests that run only with `--all`, a filter, or `--device mlx5`.
+///
+/// Each of these tests takes minutes.
 const ON_REQUEST: [&str; 2] =
     ["faults::programs_survive_each_failed", "journal::environment_variables_match_c"];
 
@@ -100,7 +101,7 @@ impl Selection {
             || (card::is_in_every_run(test) && self.is_requested(test))
     }
 
-    /// Returns `true` unless the test takes minutes and was not [requested](ON_REQUEST).
+    /// Returns `true` if the test is fast, or if the run was to include the tests [on request](ON_REQUEST).
     fn is_requested(&self, test: &str) -> bool {
         let is_long = ON_REQUEST.iter().any(|prefix| test.starts_with(prefix));
         self.all || self.filter.is_some() || !is_long

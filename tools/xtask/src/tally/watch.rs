@@ -1,7 +1,7 @@
 //! Observation of a running test program: the running test, its start time, and the results.
 //!
 //! [`Watch`] parses libtest's output. A guest's program runs with `--nocapture` and one thread, so that a test's output
-//! arrives while the test runs: the text of a failed test is shown at once, and is not lost if the guest has to be
+//! arrives while the test runs. The text of a failed test is shown at once, and is not lost if the guest has to be
 //! stopped. A program of the host uses libtest's own capture and threads; its lines arrive when its tests end.
 
 use std::time::{Duration, Instant};

@@ -137,7 +137,7 @@ impl Part {
     /// Latencies therefore need a processor for each side and one for the kernel's threads, which take turns.
     ///
     /// siw has threads bound to each processor, and assigns the least used one to a queue pair. perftest creates two
-    /// queue pairs on each side: only with two processors does it get the same as our program with its single one.
+    /// queue pairs on each side. Only two processors give it as much processor time as our program gets with one.
     fn processors(self, device: Device) -> NonZeroUsize {
         match self {
             Self::Calls | Self::Posts => host::processors(),
@@ -365,7 +365,9 @@ mod tests {
         let expected = "# Measured by `cargo xtask bench` on Linux 6.12, rxe0: posts.\n\
                         ours 98 102  a send\nother 1 2  x\n";
         assert_eq!(renewed(&run.heading(), output).expect("two figures"), expected);
-        let error = renewed(&run.heading(), "bench\ta send\n").expect_err("no figures").to_string();
+        let error = renewed(&run.heading(), "bench\ta send\n")
+            .expect_err("output without figures should be refused")
+            .to_string();
         assert!(error.contains("no figures"), "{error}");
     }
 

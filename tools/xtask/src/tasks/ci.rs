@@ -87,7 +87,7 @@ fn packages() -> Result<()> {
 
 /// Runs a step and prints its duration.
 ///
-/// A step whose guest fails for an unrelated reason runs once more.
+/// A step whose guest fails for an unrelated reason runs a second time.
 fn step(tests: &mut Tests, name: &str, run: impl Fn() -> Result<()>) {
     let start = Instant::now();
     progress(&format!("{name}: started"));

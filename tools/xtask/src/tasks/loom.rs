@@ -93,7 +93,7 @@ fn build() -> Result<Vec<Artifact>> {
         cargo.args(["--package", package]);
     }
     cargo.arg("--target-dir");
-    // A separate directory: different flags would invalidate the build of the host's programs.
+    // The directory is separate, because different flags would invalidate the build of the host's programs.
     cargo.arg(host::build_directory().join("loom"));
     cargo.env("RUSTFLAGS", "--cfg loom").env_remove("CARGO_ENCODED_RUSTFLAGS");
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "false");

@@ -39,7 +39,7 @@ pub(crate) fn in_guest(time: Duration, guest: &Guest) -> Result<()> {
     guest.fetch()?;
     let seconds = OsString::from(time.as_secs().to_string());
     let program = host::build_directory().join("debug").join(PROGRAM);
-    // One heap for all threads: each of sixteen heaps would eventually keep its peak size resident.
+    // All threads share one heap, because each of sixteen heaps would eventually keep its peak size resident.
     let command = ["env".into(), "MALLOC_ARENA_MAX=1".into(), program.into_os_string(), seconds];
     let mut output = Output::default();
     let outcome = guest.run(&host::workspace(), &command, &mut output)?;

@@ -79,7 +79,8 @@ mod tests {
         for subject in
             ["", "name the field", "cm: Name the field", "cm: name it.", "the cm: name it", ": x"]
         {
-            let text = fault(&format!("0123abc {subject}")).expect("the subject has another form");
+            let text =
+                fault(&format!("0123abc {subject}")).expect("the subject should be rejected");
             assert!(text.contains("0123abc") && text.contains(subject), "{text}");
         }
     }
@@ -88,7 +89,7 @@ mod tests {
     fn long_subject_is_reported_with_its_length() {
         let line = |length| format!("0123abc cm: {}", "x".repeat(length - "cm: ".len()));
         assert_eq!(fault(&line(LONGEST)), None);
-        let text = fault(&line(LONGEST + 1)).expect("the subject is too long");
+        let text = fault(&line(LONGEST + 1)).expect("the subject should be rejected");
         assert!(text.contains("0123abc has 73 characters"), "{text}");
     }
 }

@@ -50,7 +50,7 @@ pub(crate) fn is_known_warning(complaints: &[String]) -> bool {
 
 /// Returns `true` if the kernel found a tasklet in its list that was set up again in the meantime.
 ///
-/// This was seen once.
+/// The test bed has had this failure once.
 ///
 /// rxe of Linux 6.1 queues a packet, which hands over the reference to the queue pair, before it schedules the tasklet
 /// of the queue pair (`rxe_resp_queue_pkt`). If another processor handles the packet and destroys the queue pair in
@@ -68,14 +68,14 @@ fn hit_stale_breakpoint(message: &str) -> bool {
 
 /// Returns `true` if the kernel released a device's GID table before the last GID.
 ///
-/// This was seen once, on 6.12, if rdma_cm is notified last of a device's removal.
+/// The test bed has had this failure once, on 6.12, in a guest that notifies rdma_cm last of a device's removal.
 fn lost_gid_table(message: &str) -> bool {
     message.starts_with("free_gid_work+")
 }
 
 /// Returns `true` if QEMU gave the processor impossible flags: bits above 21 are always zero.
 ///
-/// This was seen once, after `cmpxchg16b`.
+/// The test bed has had this failure once, after `cmpxchg16b`.
 fn has_impossible_flags(message: &str) -> bool {
     let flags = message
         .split_once("EFLAGS: ")

@@ -36,11 +36,12 @@ impl Archive {
 
     fn entry(&mut self, path: &str, mode: u32, device: (u32, u32), content: &[u8]) {
         self.entries += 1;
-        let size = u32::try_from(content.len()).expect("a file of an initramfs is below 4 GiB");
-        let name = u32::try_from(path.len() + 1).expect("a path is short");
+        let size =
+            u32::try_from(content.len()).expect("a file of an initramfs should be below 4 GiB");
+        let name = u32::try_from(path.len() + 1).expect("a path should be short");
         let links = 1 + u32::from(mode == DIRECTORY);
         let (major, minor) = device;
-        // Fields: inode, mode, uid, gid, links, mtime, size, device that contains the file, device that the file is,
+        // The fields are inode, mode, uid, gid, links, mtime, size, device with the file, device that the file is,
         // length of the name with its NUL, checksum (unused).
         let fields = [self.entries, mode, 0, 0, links, 0, size, 0, 0, major, minor, name, 0];
         self.bytes.extend_from_slice(b"070701");

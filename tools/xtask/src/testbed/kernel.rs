@@ -270,7 +270,7 @@ impl Kernel {
         fs::write(&makefile, relative).with_context(|| format!("write {}", makefile.display()))
     }
 
-    /// Returns a directory with Debian's programs for the kernel's architecture, unless this machine's programs run there.
+    /// Returns a directory with Debian's programs for the kernel, unless this machine's programs run there.
     pub(crate) fn programs(self) -> Result<Option<PathBuf>> {
         let fetch = |root: &Path| {
             let archive = self.archive()?;

@@ -321,7 +321,7 @@ impl Machine {
 /// While the guest is idle, time passes as on the host.
 ///
 /// The duration of code that never sleeps is therefore the number of its instructions, in the kernel and in the
-/// program, independent of the load of this machine and of QEMU's translation cache. A wait for a timer or a device
+/// program. It does not depend on the load of this machine or on QEMU's translation cache. A wait for a timer or a device
 /// takes as long as without this clock. Several processors [take turns](emulator::take_turns), so that code which runs
 /// while another processor polls takes twice as long as in parallel.
 const INSTRUCTION_CLOCK: &str = "shift=1,sleep=on";
@@ -355,7 +355,7 @@ impl Qemu {
         let errors =
             File::create(directory.join(QEMU_ERRORS)).context("create the emulator's log")?;
         let mut command = emulator::command(machine.architecture, machine.takes_turns())?;
-        // Always TCG: an existing /dev/kvm may not work.
+        // The machine always uses TCG, because an existing /dev/kvm may not work.
         if machine.counts_instructions {
             command.args(["-accel", "tcg,thread=single", "-icount", INSTRUCTION_CLOCK]);
             if machine.takes_turns() {
@@ -388,13 +388,13 @@ impl Qemu {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
         let mut process = command.spawn().context("start setpriv and the emulator")?;
-        let frames = read_frames(process.stdout.take().expect("standard output is a pipe"));
+        let frames = read_frames(process.stdout.take().expect("standard output should be a pipe"));
         Ok(Self { process, frames })
     }
 
     /// Acknowledges the report and waits until the machine is off.
     fn power_off(&mut self) -> Result<()> {
-        let mut channel = self.process.stdin.take().expect("standard input is a pipe");
+        let mut channel = self.process.stdin.take().expect("standard input should be a pipe");
         channel.write_all(&[0]).context("acknowledge the report")?;
         match next(&self.frames, Instant::now() + POWER_OFF_LIMIT)? {
             Some(Ok(None)) => Ok(()),

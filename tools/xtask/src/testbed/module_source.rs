@@ -83,7 +83,7 @@ pub(crate) fn test_module(kernel: Kernel, module: TestModule) -> Result<PathBuf>
     let mut hasher = DefaultHasher::new();
     for path in module.files()? {
         let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
-        let name = path.file_name().expect("a listed file has a name").to_owned();
+        let name = path.file_name().expect("a listed file should have a name").to_owned();
         (&name, &bytes).hash(&mut hasher);
         files.push((name, bytes));
     }

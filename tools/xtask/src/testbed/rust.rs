@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn manifests_name_minimum_version() {
         let manifest = host::workspace().join("Cargo.toml");
-        let text = fs::read_to_string(manifest).expect("the workspace has a manifest");
+        let text = fs::read_to_string(manifest).expect("the workspace should have a manifest");
         assert!(text.contains(&format!("\nrust-version = \"{MINIMUM}\"\n")), "{text}");
     }
 }

@@ -29,8 +29,9 @@ pub(crate) fn build_static(
     }
 }
 
-/// Returns a command of Debian's cargo that builds Rust's `libraries` for aarch64 from source, because Debian's packages for
-/// this machine have none. `RUSTC_BOOTSTRAP` permits the option for that, which is not stable.
+/// Returns a command of Debian's cargo that builds Rust's `libraries` for aarch64 from source.
+///
+/// Debian's packages for this machine have none. `RUSTC_BOOTSTRAP` permits the unstable option that this needs.
 pub(crate) fn aarch64_cargo(command: &str, libraries: &str) -> Result<Command> {
     let mut cargo = Rust::minimum()?.cargo();
     cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-C target-feature=+crt-static");

@@ -52,7 +52,7 @@ fn is_program(path: &Path) -> Result<bool> {
 const LOADER: &[u8] = b"/lib64/ld-linux-x86-64.so.2\0";
 
 fn wrap(program: &Path, up: &str) -> Result<()> {
-    let name = program.file_name().expect("a listed file has a name").to_string_lossy();
+    let name = program.file_name().expect("a listed file should have a name").to_string_lossy();
     let moved = program.with_file_name(format!("{name}.program"));
     fs::rename(program, &moved).with_context(|| format!("rename {}", program.display()))?;
     let script = format!(

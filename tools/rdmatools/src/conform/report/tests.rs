@@ -22,7 +22,7 @@ fn report(format: Format) -> (String, usize) {
     let catalog = ["a", "b", "c", "d"].map(check);
     let machine = Machine { version: Version(6, 12), driver: Driver::Siw };
     let mut out = Vec::new();
-    let mut report = Report::begin(format, &catalog, &machine, &mut out).expect("written");
+    let mut report = Report::begin(format, &catalog, &machine, &mut out).expect("write the report");
     let verdicts = [
         Verdict::Pass(Some(Outcome::Done(4))),
         Verdict::Fail("a \"quote\", a \\ and a \n".to_owned()),
@@ -30,9 +30,9 @@ fn report(format: Format) -> (String, usize) {
         Verdict::Pass(None),
     ];
     for (check, verdict) in catalog.iter().zip(&verdicts) {
-        report.add(check, verdict, &[], &mut out).expect("written");
+        report.add(check, verdict, &[], &mut out).expect("write the report");
     }
-    let violations = report.end(&mut out).expect("written");
+    let violations = report.end(&mut out).expect("write the report");
     (String::from_utf8(out).expect("text"), violations)
 }
 
@@ -61,7 +61,7 @@ fn report_is_valid_json() {
         json!({ "id": "b", "result": "fail", "detail": "a \"quote\", a \\ and a \n" })
     );
     let mut out = Vec::new();
-    list(&["a", "b"].map(check), Format::Json, &mut out).expect("written");
+    list(&["a", "b"].map(check), Format::Json, &mut out).expect("write the report");
     let listed: Value = serde_json::from_slice(&out).expect("valid JSON");
     assert_eq!([&listed[0]["since"], &listed[1]["id"]], [&json!("6.18"), &json!("b")]);
 }

@@ -52,7 +52,7 @@ impl Bench<'_> {
         client: u32,
     ) -> Result<Vec<u8>, CheckError> {
         let (seen, bytes) = self.event(active)?;
-        // Either InfiniBand's reason "consumer defined", or a negative errno.
+        // The status is InfiniBand's reason "consumer defined", or a negative errno.
         let status =
             if self.is_iwarp()? { 0_u32.wrapping_sub(ECONNRESET.unsigned_abs()) } else { 28 };
         let event = Type::RDMA_CM_EVENT_REJECTED;

@@ -251,10 +251,10 @@ fn lengths_of_destinations(bench: &mut Bench<'_>) -> Steps {
     let channel = bench.channel()?;
     let mut resolve = |what, source: (usize, u16), destination: u16, answer| {
         let mut call = request::resolve_addr(UNKNOWN_HANDLE, &wildcard());
-        // After the header: length of the source, length of the destination, and the source's family.
+        // The header is followed by the lengths of source and destination, and the source's family.
         call.bytes[16..18].copy_from_slice(&source.1.to_ne_bytes());
         call.bytes[18..20].copy_from_slice(&destination.to_ne_bytes());
-        call.bytes[24] = u8::try_from(source.0).expect("families are small");
+        call.bytes[24] = u8::try_from(source.0).expect("families should be small");
         bench.expect(what, channel, &call, Errno(answer)).map(drop)
     };
     let inet = usize::try_from(AF_INET).expect("AF_INET should be 2");
@@ -299,7 +299,7 @@ fn states(bench: &mut Bench<'_>) -> Steps {
 /// Concatenates two 4-byte numbers.
 fn join(one: u32, other: u32) -> [u8; 8] {
     let bytes = [one.to_ne_bytes(), other.to_ne_bytes()].concat();
-    bytes.try_into().expect("twice 4 are 8")
+    bytes.try_into().expect("two numbers of 4 bytes should have 8 bytes")
 }
 
 fn lengths_of_options(bench: &mut Bench<'_>) -> Steps {

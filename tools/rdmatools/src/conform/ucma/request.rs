@@ -24,8 +24,8 @@ pub(super) const RESPONSE_AT_START: Option<usize> = Some(0);
 /// Creates a write of a command's number and body.
 pub(super) fn write(number: u32, body: &[u8], address: Option<usize>, room: usize) -> Call {
     let mut bytes = number.to_ne_bytes().to_vec();
-    bytes.extend(u16::try_from(body.len()).expect("requests are short").to_ne_bytes());
-    bytes.extend(u16::try_from(room).expect("responses are short").to_ne_bytes());
+    bytes.extend(u16::try_from(body.len()).expect("requests should be short").to_ne_bytes());
+    bytes.extend(u16::try_from(room).expect("responses should be short").to_ne_bytes());
     bytes.extend(body);
     let call = Call::write(bytes);
     match address {
@@ -79,7 +79,7 @@ pub(super) fn query_addr(id: u32) -> Call {
 fn slot(address: &[u8]) -> ([u8; 128], u16) {
     let mut slot = [0; 128];
     slot[..address.len()].copy_from_slice(address);
-    (slot, u16::try_from(address.len()).expect("socket addresses are short"))
+    (slot, u16::try_from(address.len()).expect("socket addresses should be short"))
 }
 
 pub(super) fn bind(id: u32, address: &[u8]) -> Call {

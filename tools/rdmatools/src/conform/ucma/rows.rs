@@ -302,13 +302,13 @@ fn header(number: u32, length: u16, room: u16) -> Vec<u8> {
 
 /// Sets the request length in the header.
 fn set_request_length(call: &mut Call, length: usize) {
-    let length = u16::try_from(length).expect("requests are short");
+    let length = u16::try_from(length).expect("requests should be short");
     call.bytes[4..6].copy_from_slice(&length.to_ne_bytes());
 }
 
 /// Sets the response room in the header.
 fn set_response_room(call: &mut Call, room: usize) {
-    let room = u16::try_from(room).expect("responses are short");
+    let room = u16::try_from(room).expect("responses should be short");
     call.bytes[6..8].copy_from_slice(&room.to_ne_bytes());
 }
 
@@ -349,8 +349,14 @@ impl Command {
         for (offset, length, value) in self.fields {
             match length {
                 1 => put(*offset, &[u8::try_from(*value).expect("the value should fit in a byte")]),
-                2 => put(*offset, &u16::try_from(*value).expect("2 bytes").to_ne_bytes()),
-                4 => put(*offset, &u32::try_from(*value).expect("4 bytes").to_ne_bytes()),
+                2 => put(
+                    *offset,
+                    &u16::try_from(*value).expect("the value should fit in 2 bytes").to_ne_bytes(),
+                ),
+                4 => put(
+                    *offset,
+                    &u32::try_from(*value).expect("the slice should have 4 bytes").to_ne_bytes(),
+                ),
                 _ => put(*offset, &value.to_ne_bytes()),
             }
         }

@@ -268,7 +268,7 @@ pub(super) const fn done(response: usize, [rxe, siw, mlx5]: [usize; 3]) -> [Outc
     [Done(response + rxe), Done(response + siw), Done(response + mlx5)]
 }
 
-/// Driver data of mlx5 for GET_CONTEXT: 16 registers, 4 of them with a low latency, and completions of version 0.
+/// Driver data of mlx5 for GET_CONTEXT: 16 registers, 4 of low latency, and completions of version 0.
 pub(super) const MLX5_CONTEXT: DriverData = DriverData {
     length: size_of::<mlx5_ib_alloc_ucontext_req_v2>(),
     fields: &[
@@ -319,7 +319,7 @@ pub(super) const MLX5_SRQ: DriverData = DriverData {
     core: &[],
 };
 
-/// Driver data of mlx5 for the new ring of a completion queue, whose size differs from that of the old one.
+/// Driver data of mlx5 for the new ring of a completion queue, which has another size.
 pub(super) const MLX5_RESIZED_CQ: DriverData = DriverData {
     length: size_of::<mlx5_ib_resize_cq>(),
     fields: &[(offset_of!(mlx5_ib_resize_cq, cqe_size), 2, 64)],

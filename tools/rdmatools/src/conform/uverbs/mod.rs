@@ -76,7 +76,7 @@ pub(super) fn identify(kernel: &mut dyn Kernel, node: &str) -> Result<Identity, 
     }
     let driver = match vendor {
         0xff_ffff => Driver::Rxe,
-        // The bytes "bmt".
+        // The number consists of the bytes "bmt".
         0x62_6d74 => Driver::Siw,
         // The driver of older cards of this vendor needs no driver data.
         MELLANOX if needs_driver_data => Driver::Mlx5,

@@ -56,8 +56,8 @@ pub(super) fn write(number: u32, core: Vec<u8>, response: usize, room: usize) ->
 pub(super) fn field((_, length, value): (usize, usize, u64)) -> Vec<u8> {
     match length {
         1 => vec![u8::try_from(value).expect("the value should fit in a byte")],
-        2 => u16::try_from(value).expect("2 bytes").to_ne_bytes().to_vec(),
-        4 => u32::try_from(value).expect("4 bytes").to_ne_bytes().to_vec(),
+        2 => u16::try_from(value).expect("the value should fit in 2 bytes").to_ne_bytes().to_vec(),
+        4 => u32::try_from(value).expect("the slice should have 4 bytes").to_ne_bytes().to_vec(),
         _ => value.to_ne_bytes().to_vec(),
     }
 }

@@ -6,7 +6,7 @@ fn shown(number: u64, size: usize) -> String {
 
 #[test]
 fn data_matches_c_program() {
-    // `rping -c -v -C 2`, rdma-core 44.
+    // `rping -c -v -C 2` of rdma-core 44 prints these lines.
     assert_eq!(shown(0, 64), "rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr");
     assert_eq!(shown(1, 64), "rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrs");
 }

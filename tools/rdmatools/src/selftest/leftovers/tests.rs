@@ -12,15 +12,16 @@ fn each_leftover_is_noticed() {
     for (counts, handles) in
         [(&[("pd", 1), ("qp", 2)][..], &[FILE][..]), (&[("pd", 0), ("qp", 2), ("new", 0)], &[])]
     {
-        compare(&before, &snapshot(counts, handles)).expect("nothing is left");
+        compare(&before, &snapshot(counts, handles)).expect("no object should be left");
     }
     for counts in [&[("pd", 2), ("qp", 1)][..], &[("pd", 1), ("qp", 2), ("mr", 1)]] {
-        let left = compare(&before, &snapshot(counts, &[FILE])).expect_err("an object is left");
+        let left =
+            compare(&before, &snapshot(counts, &[FILE])).expect_err("an object should be left");
         let Problem::Missing(text) = left else { panic!("{left:?}") };
         assert!(text.contains("pd 1, qp 2, and now pd "), "{text}");
     }
     let open = snapshot(&[("pd", 1), ("qp", 2)], &[FILE, "/dev/infiniband/rdma_cm"]);
-    let left = compare(&before, &open).expect_err("a file is open");
+    let left = compare(&before, &open).expect_err("a file should be open");
     let Problem::Wrong(text) = left else { panic!("{left:?}") };
     assert_eq!(text, "not closed: /dev/infiniband/uverbs0, /dev/infiniband/rdma_cm");
 }

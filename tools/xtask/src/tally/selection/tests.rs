@@ -17,7 +17,7 @@ fn library_only_test_runs_on_one_kernel() {
     assert_eq!(on("pings::c_serves_c"), [false, true, false]);
     assert_eq!(on("pings::ours_serves_c"), [false, true, false]);
     assert_eq!(on("messages::c_serves_ours"), [true, true, true]);
-    assert_eq!(on("connection::of_heap::"), [true, true, true], "a module is meant");
+    assert_eq!(on("connection::of_heap::"), [true, true, true], "the table should name a module");
 }
 
 #[test]

@@ -112,7 +112,7 @@ fn abandoned_test_fails_with_its_output() {
     assert_eq!(watch.fail("out of time", start), None);
 }
 
-/// The summary shows the end of the output.
+/// Checks that the cause comes last, because the summary shows the end of the output.
 #[test]
 fn cause_of_failure_follows_its_details() {
     let mut watch = Watch::default();

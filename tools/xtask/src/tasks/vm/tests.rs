@@ -19,7 +19,8 @@ fn error_of_failed_run_has_reason_and_last_lines() {
         (ended(Status::Exited(0), &["BUG: one"]), "BUG: one"),
     ];
     for (outcome, reason) in failures {
-        let error = relay.check(&outcome, "measure").expect_err("the run failed").to_string();
+        let error =
+            relay.check(&outcome, "measure").expect_err("the run should have failed").to_string();
         assert!(error.starts_with("cannot measure: ") && error.contains(reason), "{error}");
         assert!(error.contains("line 981\n") && error.ends_with("line 1000"), "{error}");
         assert!(!error.contains("line 980\n"), "{error}");

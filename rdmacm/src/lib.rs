@@ -77,7 +77,7 @@
 //!
 //! After a fork all objects belong to the parent. After a change of credentials (setuid, dropped capabilities, a new
 //! user namespace) a thread cannot use an event channel that it opened before. Before Linux 5.0, and on devices of a
-//! driver that the crate does not know, it cannot use its verbs objects either. These cases return
+//! driver that the crate does not support, the thread cannot use its verbs objects either. These cases return
 //! [`ErrorKind::NotOwner`]. Open channels after dropping privileges.
 //!
 //! # Names

@@ -51,7 +51,9 @@ abi_structs! {
         60 => timeout_ms: u32,
     }
 
-    /// The request of RESOLVE_ADDR, which resolves an address to a device. ADDR_RESOLVED or ADDR_ERROR follows.
+    /// The request of RESOLVE_ADDR, which resolves an address to a device.
+    ///
+    /// ADDR_RESOLVED or ADDR_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_resolve_addr: size 272, align 8, i386 4 {
         /// The handle.

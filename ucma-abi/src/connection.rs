@@ -100,7 +100,9 @@ abi_structs! {
         4 => backlog: u32,
     }
 
-    /// The request of ACCEPT, which accepts a connection request, or completes a connection. ESTABLISHED follows.
+    /// The request of ACCEPT, which accepts a connection request, or completes a connection.
+    ///
+    /// ESTABLISHED follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_accept: size 296, align 8 {
         /// The caller's value, handed back in every event from now on; set only if `conn_param.valid` is 1.

@@ -36,7 +36,9 @@ abi_structs! {
         44 => id: u32,
     }
 
-    /// The request of JOIN_MCAST, which joins the group of an address. MULTICAST_JOIN or MULTICAST_ERROR follows.
+    /// The request of JOIN_MCAST, which joins the group of an address.
+    ///
+    /// MULTICAST_JOIN or MULTICAST_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     pub struct rdma_ucm_join_mcast: size 152, align 8 {
         /// Address of a [`rdma_ucm_create_id_resp`].
@@ -54,7 +56,9 @@ abi_structs! {
     }
 }
 
-/// The request of LEAVE_MCAST, which leaves a multicast group. The kernel has no separate structure for it.
+/// The request of LEAVE_MCAST, which leaves a multicast group.
+///
+/// The kernel has no separate structure for it.
 #[derive(Debug, Clone, Copy, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct rdma_ucm_leave_mcast(pub rdma_ucm_destroy_id);

@@ -44,7 +44,9 @@ abi_structs! {
         76 => reserved: u32,
     }
 
-    /// The request of RESOLVE_IB_SERVICE, which looks a service up. ADDRINFO_RESOLVED or ADDRINFO_ERROR follows.
+    /// The request of RESOLVE_IB_SERVICE, which looks a service up.
+    ///
+    /// ADDRINFO_RESOLVED or ADDRINFO_ERROR follows.
     #[derive(IntoBytes, Immutable)]
     #[since("6.18")]
     pub struct rdma_ucm_resolve_ib_service: size 88, align 8 {

@@ -36,7 +36,9 @@ crate::abi_structs! {
         0 => ah_handle: u32,
     }
 
-    /// A request to attach a queue pair to a multicast group. Repeating it for the same group has no effect.
+    /// A request to attach a queue pair to a multicast group.
+    ///
+    /// Repeating it for the same group has no effect.
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_attach_mcast: size 24, align 8 {
         /// GID of the group.

@@ -83,7 +83,9 @@ crate::abi_structs! {
         4 => reserved: u32,
     }
 
-    /// A request to poll a completion queue by a kernel command. No driver with a user-space data path supports it.
+    /// A request to poll a completion queue by a kernel command.
+    ///
+    /// No driver with a user-space data path supports it.
     ///
     /// It is not a [`Command`](crate::Command): after the response the kernel stores up to `ne` completions, regardless
     /// of the length in the header. So `ne` and the buffer must be created together.

@@ -82,7 +82,9 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// A request to post sends. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
+    /// A request to post sends.
+    ///
+    /// `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_send: size 24, align 8 {
         /// Address of the response.
@@ -115,7 +117,9 @@ crate::abi_structs! {
         12 => reserved: u32,
     }
 
-    /// A request to post receives. `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
+    /// A request to post receives.
+    ///
+    /// `wr_count` requests of `wqe_size` bytes follow, then `sge_count` [`ib_uverbs_sge`].
     #[derive(Default, IntoBytes, Immutable)]
     pub struct ib_uverbs_post_recv: size 24, align 8 {
         /// Address of the response.

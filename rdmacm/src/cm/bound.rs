@@ -128,7 +128,7 @@ mod tests {
         let (channel, kernel) = fake_channel();
         let inner = fake_id(&channel, PortSpace::Tcp);
         // This fake kernel stores nothing at all.
-        assert_eq!(inner.query_addr().expect("an answer").ibdev_index, NO_INDEX);
+        assert_eq!(inner.query_addr().expect("the query should be answered").ibdev_index, NO_INDEX);
         drop((channel, inner));
         assert_eq!(commands(kernel), [19], "QUERY");
     }

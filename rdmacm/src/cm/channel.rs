@@ -76,7 +76,7 @@ impl ChannelInner {
         self.run(|file| file.command(request))
     }
 
-    /// Calls `command`, which sends a command. Otherwise like [`command`](Self::command).
+    /// Calls `command`, which sends a command. If the call succeeds, destroys the orphaned ids too.
     pub(super) fn run<T>(
         &self,
         command: impl FnOnce(&UcmaFile) -> Result<T, CommandError>,

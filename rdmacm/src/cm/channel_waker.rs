@@ -64,6 +64,10 @@ mod tests {
         assert_eq!(waker.on_event(), Some(Woken { handle: 8, needs_another: true }));
         assert!(waker.request_wakeup());
         waker.sent(9);
-        assert_eq!(waker.on_event(), Some(Woken { handle: 9, needs_another: false }), "once");
+        assert_eq!(
+            waker.on_event(),
+            Some(Woken { handle: 9, needs_another: false }),
+            "one further wakeup should be enough"
+        );
     }
 }

@@ -15,7 +15,7 @@ impl Inner {
         self.run(|file| file.command(request))
     }
 
-    /// Calls `command`, which sends a command on the file of the channel. Otherwise like
+    /// Calls `command`, which sends a command on the file of the channel, in the same way as
     /// [`send`](Self::send).
     pub(super) fn run<T>(
         &self,

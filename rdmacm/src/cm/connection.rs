@@ -170,7 +170,7 @@ impl CmId {
     ///
     /// A depth of [`ConnParam::DEVICE_MAX`] becomes the depth that the request asks for, limited by
     /// the device. Other depths must be within the limits of the device. The initiator depth must
-    /// also be within the offer of the request, as `rdma_accept(3)` requires: otherwise the peer's
+    /// also be within the offer of the request, as `rdma_accept(3)` requires. Otherwise the peer's
     /// queue pair would have to serve more reads than the peer has set aside. The C library does
     /// not check this.
     ///

@@ -69,9 +69,9 @@ impl CmId {
 
     /// Creates the id's queue pair and the objects that `qp` leaves out.
     ///
-    /// Otherwise like [`create_qp`](Self::create_qp). The objects are available as
+    /// Otherwise the call behaves like [`create_qp`](Self::create_qp). The objects are available as
     /// [`QueuePair::pd`], [`QueuePair::send_cq`] and [`QueuePair::recv_cq`]. For an XRC initiator,
-    /// both completion queues are that of sends.
+    /// the completion queue of sends is also the completion queue of receives.
     ///
     /// # Errors
     ///

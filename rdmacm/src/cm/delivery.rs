@@ -107,9 +107,9 @@ impl EventChannel {
 
     /// Waits at most `timeout` for the next event, which must be a successful `wanted`.
     ///
-    /// Otherwise like [`expect_event`](Self::expect_event). `Established` and `ConnectRequest`
-    /// depend on the peer's program and may never arrive. The result of a resolution arrives within
-    /// the timeout of the resolving call.
+    /// Otherwise the call behaves like [`expect_event`](Self::expect_event). `Established` and
+    /// `ConnectRequest` depend on the peer's program and may never arrive. The result of a
+    /// resolution arrives within the timeout of the resolving call.
     ///
     /// # Errors
     ///
@@ -155,8 +155,9 @@ impl EventChannel {
             }
             uid => IDS.get(uid)?,
         };
-        // The kernel should not send an event without the program's number. Old kernels do it for
-        // an established connection, before the number that ACCEPT carries has reached the id.
+        // The kernel should not send an event without the program's number. Old kernels send such
+        // an event for an established connection, before the number that ACCEPT carries has reached
+        // the id.
         let is_stray = raw.uid() == 0 && raw.event_type() != EventType::Established;
         let seen = if is_stray || id.is_destroyed() { None } else { id.react(raw) };
         // Checked again: another thread may have destroyed the id meanwhile.

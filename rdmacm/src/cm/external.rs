@@ -77,7 +77,7 @@ impl CmId {
 
     /// Rejects the connection request that created this id because of its ECE options.
     ///
-    /// Otherwise like [`reject`](Self::reject), but the peer gets
+    /// Otherwise the call behaves like [`reject`](Self::reject), but the peer gets
     /// [`RejectReason::VENDOR_OPTION_NOT_SUPPORTED`]. A kernel before Linux 5.8 sends the reason of
     /// `reject`.
     ///

@@ -52,12 +52,14 @@ pub fn events(bytes: &[u8]) {
         assert!(!format!("{event:?}").is_empty());
         let request = event.take_request();
         if choice & 8 != 0 {
-            // Models a program that keeps both.
+            // Models a program that keeps the event and the request.
             kept.push((event, request));
         } else {
             drop(event);
             if let Some(id) = request.filter(|_| choice & 16 != 0) {
-                id.destroy().expect("the kernel takes it, and nothing is out");
+                id.destroy().expect(
+                    "the kernel should accept the command, and all events should be acknowledged",
+                );
             }
         }
         if choice & 32 != 0 {

@@ -277,7 +277,8 @@ pub(super) mod tests {
         let mut numbers = Vec::new();
         let mut rest = bytes.as_slice();
         while let Some((header, more)) = rest.split_first_chunk::<8>() {
-            let number = u32::from_ne_bytes(*header.first_chunk().expect("8 bytes"));
+            let number =
+                u32::from_ne_bytes(*header.first_chunk().expect("a header should have 8 bytes"));
             let length = usize::from(u16::from_ne_bytes([header[4], header[5]]));
             numbers.push(number);
             rest = &more[length..];
@@ -287,7 +288,7 @@ pub(super) mod tests {
 
     /// Returns a channel without a kernel, and the socket that replaces the kernel.
     pub(in crate::cm) fn fake_channel() -> (EventChannel, UnixStream) {
-        let (fake, kernel) = UnixStream::pair().expect("a pair of sockets");
+        let (fake, kernel) = UnixStream::pair().expect("the sockets should be created");
         let inner = ChannelInner::new(UcmaFile::new(OwnedFd::from(fake)));
         (EventChannel { inner }, kernel)
     }
@@ -322,11 +323,11 @@ pub(super) mod tests {
         let inner = fake_id(&channel, PortSpace::Tcp);
         drop(channel);
         let listen = rdma_ucm_listen { id: 7, backlog: 1 };
-        inner.send(listen).expect("the id lives");
+        inner.send(listen).expect("the id should exist");
         // This imitates another thread that has looked up the id before. The kernel may have given the handle to
         // another id meanwhile.
         let late = Arc::clone(&inner);
-        CmId::from_inner(inner).destroy().expect("destroyed");
+        CmId::from_inner(inner).destroy().expect("the id should be destroyed");
         assert_eq!(late.send(listen), Err(CommandError::Os(Errno::ENOENT)));
         drop(late);
         assert_eq!(commands(kernel), [7, 1], "LISTEN, DESTROY_ID");

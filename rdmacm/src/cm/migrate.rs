@@ -94,7 +94,7 @@ impl Inner {
             // No LISTEN is in flight while the lock is held.
             let listens = self.listens.load(Ordering::Relaxed);
             if listens {
-                // First: a thread that reads a request from the old channel looks for the id of the request.
+                // Recorded first: a thread that reads a request from the old channel looks for the id of the request.
                 to.add_former_channels(binding.former_channels.iter().chain([&binding.channel]));
             }
             let moved = to.take_id(self.handle, &binding.channel);

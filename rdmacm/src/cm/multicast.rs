@@ -153,7 +153,7 @@ impl Inner {
             return;
         }
         if let Some(qp) = self.queue_pair() {
-            // It may be another queue pair than the attached one.
+            // An error is ignored: the queue pair may not be the attached one.
             let _ = qp.detach_multicast(gid, lid);
         }
     }

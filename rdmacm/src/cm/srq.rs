@@ -15,7 +15,7 @@ impl CmId {
     /// last holder drops it. To share one queue between ids, see
     /// [`QueuePairInit::srq`](crate::verbs::QueuePairInit::srq).
     ///
-    /// If the id's queue pair is an XRC target, the call is that of [`create_xrc_srq`](Self::create_xrc_srq), with
+    /// If the id's queue pair is an XRC target, the call behaves like [`create_xrc_srq`](Self::create_xrc_srq) with
     /// `pd`. Messages reach each queue of a target's domain, and no other queue.
     ///
     /// # Errors

@@ -407,7 +407,7 @@ mod tests {
             config().send_buffer_size(0),
             config().receive_buffer_size(0),
         ] {
-            none.check().expect_err("there should be a buffer with a byte");
+            none.check().expect_err("a configuration without buffers should be refused");
         }
         for retries in [7, 8, u8::MAX] {
             for with in [config().retry_count(retries), config().rnr_retry_count(retries)] {

@@ -65,7 +65,7 @@ impl Loopback {
         }
         // The core assumes that the queue of a new endpoint is armed.
         recv_cq.request_notify(false)?;
-        let (commands, kernel) = UnixStream::pair().expect("a pair of sockets");
+        let (commands, kernel) = UnixStream::pair().expect("the sockets should be created");
         let channel = channel_on(commands.into());
         channel.set_nonblocking(true)?;
         let id = CmId::new(&channel, PortSpace::Tcp)?;

@@ -247,8 +247,7 @@ pub struct CreatedSrq<D: Driver> {
     pub response: ib_uverbs_create_srq_resp,
     /// The end that is posted to.
     pub ring: D::RecvRing,
-    /// The driver's reaction to the destruction of the queue, called by the engine. Absent if the driver needs no
-    /// call.
+    /// The driver's reaction to the destruction of the queue; absent if the driver needs no call.
     pub on_destroyed: Option<Box<dyn OnDestroyed>>,
     /// The memory that the device uses until the queue is destroyed.
     pub memory: Option<Arc<Mapping>>,

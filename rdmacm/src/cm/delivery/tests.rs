@@ -28,8 +28,12 @@ fn only_established_is_delivered_by_kernel_handle() {
     for event in stray {
         assert!(deliver(event, HANDLE).is_none(), "{event:?}");
     }
-    assert!(deliver(T::RDMA_CM_EVENT_ESTABLISHED, HANDLE + 1).is_none(), "of no id");
-    let event = deliver(T::RDMA_CM_EVENT_ESTABLISHED, HANDLE).expect("an event");
+    assert!(
+        deliver(T::RDMA_CM_EVENT_ESTABLISHED, HANDLE + 1).is_none(),
+        "an event of no id should be dropped"
+    );
+    let event =
+        deliver(T::RDMA_CM_EVENT_ESTABLISHED, HANDLE).expect("an event should be delivered");
     assert_eq!((event.event_type(), event.token()), (EventType::Established, id.token));
     drop(event);
     // A thread that destroys the id waits for as many events as the kernel has reported.
@@ -51,7 +55,7 @@ fn event_has_token_of_id_or_listener() {
         let mut response = rdma_ucm_event_resp::new_zeroed();
         (response.event, response.id) = (event, handle);
         response.uid = id.token.get().into();
-        channel.deliver(&RawEvent::new(response)).expect("an event")
+        channel.deliver(&RawEvent::new(response)).expect("an event should be delivered")
     };
     let id = CmId::from_inner(Arc::clone(&id));
     assert_eq!(deliver(T::RDMA_CM_EVENT_ROUTE_RESOLVED, 0).user_data(), 0);
@@ -59,7 +63,7 @@ fn event_has_token_of_id_or_listener() {
     assert_eq!(deliver(T::RDMA_CM_EVENT_ROUTE_RESOLVED, 0).user_data(), u64::MAX);
     let mut event = deliver(T::RDMA_CM_EVENT_CONNECT_REQUEST, 5);
     assert_eq!(event.user_data(), u64::MAX);
-    let request = event.take_request().expect("a new id");
+    let request = event.take_request().expect("the event should have a request");
     id.set_user_data(1);
     assert_eq!([request.user_data(), id.user_data()], [u64::MAX, 1]);
     drop(kernel);
@@ -88,7 +92,8 @@ fn deadline_holds_despite_events_of_unknown_ids() {
     let channel = EventChannel { inner: ChannelInner::new(UcmaFile::new(endless.into())) };
     let (tx, rx) = mpsc::channel();
     thread::spawn(move || {
-        let got = channel.get_event_timeout(Duration::from_millis(1)).expect("no failure");
+        let got =
+            channel.get_event_timeout(Duration::from_millis(1)).expect("the call should succeed");
         tx.send(got.is_none())
     });
     assert_eq!(rx.recv_timeout(Duration::from_secs(10)), Ok(true));

@@ -8,9 +8,12 @@ use crate::verbs::{
 /// Creates a queue pair of the null device, which has the options 3 of vendor 7.
 fn qp() -> OwnQp {
     let context = Context::null();
-    let pd = ProtectionDomain::new(&context).expect("protection domain");
-    let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
-    OwnQp::Queues(QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("queue pair"))
+    let pd = ProtectionDomain::new(&context).expect("the protection domain should be created");
+    let cq =
+        CompletionQueue::new(&context, 16, None).expect("the completion queue should be created");
+    OwnQp::Queues(
+        QueuePair::new(&pd, &QueuePairInit::new(&cq)).expect("the queue pair should be created"),
+    )
 }
 
 fn changed(qp: &OwnQp) -> Option<Ece> {
@@ -25,11 +28,14 @@ fn answer_of_other_vendor_is_refused() {
     id.inner.state().offer_ece(&qp).expect("offer");
     assert_eq!(id.inner.state().local_ece, Ece { vendor_id: 7, options: 3 });
     let other = Ece { vendor_id: 8, options: 1 };
-    let error = id.inner.take_ece_answer(&qp, other).expect_err("another vendor");
+    let error = id
+        .inner
+        .take_ece_answer(&qp, other)
+        .expect_err("options of another vendor should be refused");
     assert_eq!(error.errno(), libc::EINVAL, "{error}");
     for (answer, options) in [((7, 2), 2), ((7, 6), 2), ((0, 0), 0)] {
         let answer = Ece { vendor_id: answer.0, options: answer.1 };
-        id.inner.take_ece_answer(&qp, answer).expect("take the answer");
+        id.inner.take_ece_answer(&qp, answer).expect("the answer should be accepted");
         assert_eq!(changed(&qp), Some(Ece { vendor_id: 7, options }));
     }
 }

@@ -31,13 +31,13 @@ fn any_unexpected_event_is_failure() {
 fn failure_kinds_match_event_and_status() {
     let kind = |event_type, status| {
         let error = event(event_type, status).error_for(EventType::Established);
-        error.expect("a failure").to_string()
+        error.expect("the event should be a failure").to_string()
     };
     assert!(kind(EventType::Rejected, 8).contains("no program listens on the port"));
     assert!(kind(EventType::Unreachable, -110).contains("unreachable"));
     let errno = |event_type, status| {
         let error = event(event_type, status).error_for(EventType::Established);
-        error.expect("a failure").errno()
+        error.expect("the event should be a failure").errno()
     };
     assert_eq!(errno(EventType::Unreachable, -110), libc::ETIMEDOUT);
     assert_eq!(errno(EventType::Unreachable, 1), libc::EHOSTUNREACH);
@@ -60,7 +60,7 @@ fn failure_kinds_match_event_and_status() {
 fn unexpected_event_is_named_with_its_id() {
     let mut event = event(EventType::AddrResolved, 0);
     let text = |event: &Event| {
-        let error = event.error_for(EventType::Established).expect("a failure");
+        let error = event.error_for(EventType::Established).expect("the event should be a failure");
         assert_eq!(error.subject(), "RDMA_CM_EVENT_ESTABLISHED");
         error.to_string()
     };

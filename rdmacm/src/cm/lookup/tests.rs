@@ -11,20 +11,21 @@ fn numeric() -> AddrInfoHints {
 }
 
 fn only(node: Option<&str>, service: Option<&str>, hints: &AddrInfoHints) -> AddrInfo {
-    let mut found = getaddrinfo(node, service, Some(hints)).expect("found");
+    let mut found = getaddrinfo(node, service, Some(hints)).expect("the lookup should succeed");
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)
 }
 
 fn eai(node: Option<&str>, service: Option<&str>, hints: &AddrInfoHints) -> (c_int, String) {
-    let error = getaddrinfo(node, service, Some(hints)).expect_err("nothing is found");
+    let error = getaddrinfo(node, service, Some(hints)).expect_err("the lookup should fail");
     let ErrorKind::NameResolution { code, .. } = error.kind() else { panic!("{error:?}") };
     (*code, error.to_string())
 }
 
 #[test]
 fn lookup_returns_each_kind_open_in_hints() {
-    let found = getaddrinfo(Some("10.0.0.1"), Some("7174"), None).expect("found");
+    let found =
+        getaddrinfo(Some("10.0.0.1"), Some("7174"), None).expect("the lookup should succeed");
     let kinds: Vec<_> = found.iter().map(|info| (info.qp_type, info.port_space)).collect();
     let rc = (QpType::IB_UVERBS_QPT_RC, PortSpace::Tcp);
     let ud = (QpType::IB_UVERBS_QPT_UD, PortSpace::Udp);
@@ -117,7 +118,7 @@ fn gid_is_written_as_ipv6_address() {
     assert_eq!(ib.to_string(), "[fe80::5]:0x1061c06");
     assert_eq!((ib.pkey, ib.service_id_mask), (0xffff, u64::MAX));
     assert_eq!(info.family, Some(AddressFamily::Ib));
-    // C reads an IPv4 address as if it were a longer one.
+    // The C library reads an IPv4 address as if it were a longer address.
     eai(Some("10.0.0.1"), Some("7174"), &hints);
     // Without the flag the family is only a preference.
     let hints = AddrInfoHints { flags: AddrInfoFlags::NUMERICHOST, ..hints };
@@ -138,11 +139,12 @@ fn lookup_failure_matches_c_library() {
 
 #[test]
 fn bad_input_is_refused() {
-    let error = getaddrinfo(None, None, None).expect_err("nothing was asked");
+    let error = getaddrinfo(None, None, None).expect_err("a call without arguments should fail");
     assert_eq!(error.errno(), libc::EINVAL);
-    let error = getaddrinfo(Some("10.0\0.0.1"), None, None).expect_err("no C string");
+    let error =
+        getaddrinfo(Some("10.0\0.0.1"), None, None).expect_err("a zero byte should be refused");
     assert!(error.to_string().contains("zero byte"), "{error}");
-    let service = getaddrinfo(None, Some("\0"), None).expect_err("no C string");
+    let service = getaddrinfo(None, Some("\0"), None).expect_err("a zero byte should be refused");
     assert_eq!(service.errno(), libc::EINVAL);
     for node in ["", " ", "10.0.0.1.5", "::g", "[::1]", &"x".repeat(5000)] {
         eai(Some(node), Some("1"), &numeric());

@@ -20,12 +20,13 @@ fn holds_the_groups(
     call: impl FnOnce() -> Result<()> + Send,
 ) {
     // The command waits while no thread reads the bytes that are before it.
-    let descriptor = channel.as_fd().try_clone_to_owned().expect("a copy of the descriptor");
+    let descriptor =
+        channel.as_fd().try_clone_to_owned().expect("the descriptor should be duplicated");
     let mut before = UnixStream::from(descriptor);
-    before.set_nonblocking(true).expect("do not block");
+    before.set_nonblocking(true).expect("set_nonblocking should succeed");
     while before.write(&[0; 512]).is_ok() {}
-    before.set_nonblocking(false).expect("block again");
-    kernel.set_nonblocking(true).expect("do not block");
+    before.set_nonblocking(false).expect("set_nonblocking should succeed");
+    kernel.set_nonblocking(true).expect("set_nonblocking should succeed");
     thread::scope(|scope| {
         let caller = scope.spawn(call);
         let is_held = || matches!(id.inner.groups.try_lock(), Err(TryLockError::WouldBlock));
@@ -43,7 +44,7 @@ fn holds_the_groups(
             }
         }
         assert!(held, "the call should hold the events");
-        caller.join().expect("the caller lives").expect("success");
+        caller.join().expect("the caller should not panic").expect("the call should succeed");
     });
 }
 

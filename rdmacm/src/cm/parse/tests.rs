@@ -48,13 +48,14 @@ fn datagram_id_parses_same_bytes_differently() {
 fn short_response_is_refused_and_longer_is_read() {
     let bytes = request();
     for length in 0..RawEvent::MIN_SIZE {
-        let error = RawEvent::from_bytes(&bytes[..length]).expect_err("too short");
+        let error =
+            RawEvent::from_bytes(&bytes[..length]).expect_err("the length should be refused");
         assert!(matches!(error.kind(), crate::ErrorKind::MalformedResponse(_)), "{error}");
     }
     assert!(RawEvent::from_bytes(&bytes[..RawEvent::MIN_SIZE]).is_ok());
     let mut longer = bytes;
     longer.resize(1000, 0xff);
-    let event = RawEvent::from_bytes(&longer).expect("longer than known");
+    let event = RawEvent::from_bytes(&longer).expect("a longer event should be parsed");
     assert_eq!(event.handle(), 9);
 }
 
@@ -137,7 +138,8 @@ fn ece_of_request_is_parsed() {
     let event = RawEvent::from_bytes(&bytes).expect("the event should be complete");
     assert_eq!(event.ece(), Ece { vendor_id: 0x15b3, options: 0x8000_0001 });
     // Kernels before 5.8 do not store it.
-    let short = RawEvent::from_bytes(&bytes[..RawEvent::MIN_SIZE]).expect("as it was");
+    let short = RawEvent::from_bytes(&bytes[..RawEvent::MIN_SIZE])
+        .expect("the shortest event should be parsed");
     assert_eq!(short.ece(), Ece::default());
 }
 
@@ -152,11 +154,11 @@ fn parser_never_panics() {
     };
     let mut parsed = 0;
     for _ in 0..20_000 {
-        let length = usize::try_from(next() % 400).expect("short");
+        let length = usize::try_from(next() % 400).expect("the number should fit");
         let mut bytes: Vec<u8> = (0..length).map(|_| next().to_ne_bytes()[0]).collect();
         // Half of the events have a known number.
         if let Some(field) = bytes.get_mut(12..16).filter(|_| next() % 2 == 0) {
-            let number = u32::try_from(next() % 24).expect("small");
+            let number = u32::try_from(next() % 24).expect("the number should fit");
             field.copy_from_slice(&number.to_ne_bytes());
         }
         let Ok(event) = RawEvent::from_bytes(&bytes) else { continue };

@@ -15,7 +15,7 @@ fn service_text_is_number_or_name() {
     for name in ["storage", "0xg", "+5", "-5", "09", "99999999999999999999"] {
         assert_eq!(id(name), Some((0, by_name)), "{name}");
     }
-    let storage = wanted_service("storage").expect("a name");
+    let storage = wanted_service("storage").expect("the name should be accepted");
     assert_eq!(&storage.service_name[..8], b"storage\0");
     assert!(wanted_service(&"x".repeat(63)).is_some());
     for name in [String::new(), "x".repeat(64), "a\0b".into()] {

@@ -169,7 +169,7 @@ impl Connecting {
 
     /// Starts an attempt to connect to the next server.
     ///
-    /// Returns the error of the last attempt if there is none.
+    /// Returns the error of the last attempt if no server is left.
     fn start_next(&mut self, total_deadline: Option<Instant>, mut last_error: Error) -> Result<()> {
         let Some(OtherServers { connector, servers }) = self.others.as_deref_mut() else {
             return Err(last_error);

@@ -230,7 +230,7 @@ impl Incoming {
         &self.param
     }
 
-    /// Takes the id of the request, the proposal of the peer, and the trace of one that is answered.
+    /// Takes the id of the request, the proposal of the peer, and the trace of an answered request.
     pub(in crate::endpoint) fn into_parts(self) -> (CmId, ConnParam, Trace) {
         let Self { id, param, trace } = self;
         (id, param, trace.answered())

@@ -130,7 +130,7 @@ use crate::error::{Error, ErrorKind, Result};
 /// [`ConnectionConfig::retry_count`] attempts.
 #[derive(Clone)]
 pub struct Connection {
-    // The handle has it too. This copy saves a pointer dereference on the data path.
+    // A copy of the one in `handle`, which saves a pointer dereference on the data path.
     pub(in crate::endpoint) shared: Arc<Shared>,
     handle: Arc<Handle>,
 }
@@ -154,7 +154,7 @@ impl Connection {
         private_data: Vec<u8>,
         trace: &mut Trace,
     ) -> Result<Self> {
-        let objects = state.objects.as_ref().expect("a new state has them");
+        let objects = state.objects.as_ref().expect("a new state should have kernel objects");
         objects.set_min_rnr_timer();
         let depths = objects.depths();
         let addresses = [objects.id.local_addr()?, objects.id.peer_addr()?];

@@ -8,8 +8,9 @@
 //! counts as armed from the moment at which the action is returned, so that no second caller arms it too. A caller that
 //! relies on that and sleeps loses no wakeup. The caller that has the action polls the queue after the command, and
 //! wakes the other one if a request has completed. A completion that a third caller polls in between counts as one that
-//! raised an event. If it arrived before the command it raised none, but the next one does, because the command
-//! follows. If the command fails, no queue counts as armed any more: see [`Arming::on_arm_failed`].
+//! raised an event. If that completion arrived before the command, it raised no event. The next completion raises one,
+//! because the command follows. If the command fails, no queue counts as armed any more: see
+//! [`Arming::on_arm_failed`].
 
 use super::queue_io::Queue;
 
@@ -34,8 +35,8 @@ enum ArmState {
 /// They are in the completion channel, or will be soon. The queue was armed for each of them.
 ///
 /// Each event wakes a sleeping thread once, so stale events are read only when there are many. An event that has not
-/// been reported yet may be among those. Therefore all armed queues then become [`ArmState::Unknown`], and a thread
-/// that is awake polls them.
+/// been reported yet may be among the events that are read. Therefore all armed queues then become
+/// [`ArmState::Unknown`], and a thread that is awake polls them.
 #[derive(Debug, Default)]
 struct StaleEvents {
     count: usize,
@@ -207,10 +208,10 @@ impl Arming {
 mod tests {
     use super::*;
 
-    /// Both queues are wanted, and one completion was polled before its event was reported.
+    /// Checks two wanted queues, after a completion was polled before its event was reported.
     ///
-    /// A caller that polls after each action comes to rest. It would not, if it issued all actions and polled then: the
-    /// events that are read make the queue that was just armed unknown.
+    /// A caller that polls after each action comes to rest. A caller that issued all actions and polled then would not:
+    /// the events that are read make the queue that was just armed unknown.
     #[test]
     fn two_queues_come_to_rest_if_events_are_read_first() {
         let mut arming = Arming::new();

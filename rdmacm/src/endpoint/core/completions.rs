@@ -12,8 +12,8 @@ use crate::verbs::{Completion, GRH_LENGTH, WcOpcode, WcStatus};
 impl<B: Slot, S> Core<B, S> {
     /// Polls the completions that a caller with `interest` waits for. Returns `true` if there was one.
     ///
-    /// The other queue is polled too in two cases: if it may have the reason why no completion arrives, or if the
-    /// completion channel may have reported an event of it, for which other callers may wait.
+    /// The other queue is polled too if that queue may have the reason why no completion arrives, or if its event may
+    /// have been reported. Other callers may wait for that event.
     #[inline(always)]
     pub(in crate::endpoint) fn poll(
         &mut self,

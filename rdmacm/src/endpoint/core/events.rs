@@ -133,7 +133,7 @@ impl<B: Slot, S> Core<B, S> {
     pub(in crate::endpoint) fn abort(&mut self) -> Released<B, S> {
         self.set_end(EndReason::Local);
         self.lifecycle.set_no_more_events();
-        // Also callers that wait for the answer of the peer.
+        // `END` also wakes callers that wait for the answer of the peer.
         self.changes |= Changes::END;
         let keep_alive = match &mut self.protocol {
             Protocol::Messages(Messages { keep_alive: Some(keep_alive), .. }) => {

@@ -103,7 +103,7 @@ impl QueueIo for AnyQueues {
     }
 }
 
-/// Calls of a program, events, and completions.
+/// Applies the calls of a program, events and completions that `bytes` describe.
 ///
 /// For any input, all counts stay correct, and no message is outside its buffer.
 pub fn endpoint(bytes: &[u8]) {
@@ -133,7 +133,7 @@ pub fn endpoint(bytes: &[u8]) {
         let end = core.end().map(EndReason::kind);
         assert!(
             end != Some(ErrorKind::WorkRequestFailed(WcStatus::IB_WC_WR_FLUSH_ERR)),
-            "a flush is no cause"
+            "a flush should not be the cause"
         );
         let _ = core.take_effects();
     }

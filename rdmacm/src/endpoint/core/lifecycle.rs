@@ -58,7 +58,7 @@ pub(super) struct Lifecycle {
     end: Option<EndReason>,
     /// `true` if the kernel will report no further event.
     ///
-    /// It has reported this, or that both sides know of the end.
+    /// It is set after an event that reports the end, after the removal of the device, and after an abort.
     has_no_more_events: bool,
 }
 

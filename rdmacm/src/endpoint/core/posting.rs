@@ -31,7 +31,7 @@ impl<B: Slot, S> Core<B, S> {
             self.stats.posted(operation, length);
         }
         if posted.is_err() {
-            // No caller waits for it, even if it is in flight.
+            // No caller waits for the request, even if the request is in flight.
             self.sends.set_awaited(index, false);
         }
         posted

@@ -31,7 +31,7 @@ fn first_end_with_reason_counts() {
     ] {
         let mut endpoint = Endpoint::roce();
         ends.iter().for_each(|end| endpoint.core.set_end(*end));
-        assert_eq!(endpoint.core.end(), Some(counts), "of {ends:?}");
+        assert_eq!(endpoint.core.end(), Some(counts), "the end after {ends:?}");
     }
 }
 
@@ -94,7 +94,7 @@ fn failed_request_of_peer_is_named() {
         for mut endpoint in [Endpoint::roce(), Endpoint::iwarp()] {
             while endpoint.queues.receive(status, 0, None) {}
             let queues = Some(&mut endpoint.queues);
-            endpoint.core.on_disconnected(queues, Some(REFUSED)).expect("no failure");
+            endpoint.core.on_disconnected(queues, Some(REFUSED)).expect("the call should succeed");
             assert_eq!(endpoint.core.end(), Some(expected), "{status:?}");
             assert!(endpoint.core.has_no_more_events());
         }
@@ -115,7 +115,9 @@ fn send_cut_off_by_end_is_no_failure() {
     assert_eq!(endpoint.core.flushed(), Some(Err(EndReason::Remote)));
 }
 
-/// A caller that waits for sends polls the failure, and callers that find the end poll no more.
+/// Checks that the poll that finds a failed send takes the messages before it.
+///
+/// Callers that find the end poll no more.
 #[test]
 fn message_before_failed_send_is_received() {
     let mut endpoint = Endpoint::roce();
@@ -123,12 +125,12 @@ fn message_before_failed_send_is_received() {
     endpoint.queues.receive(SUCCESS, 5, None);
     endpoint.queues.send(NO_ACK);
     let polled = endpoint.core.poll(&mut endpoint.queues, Interest::Sends);
-    assert!(polled.expect("no failure"));
+    assert!(polled.expect("the call should succeed"));
     assert_eq!(endpoint.core.end(), Some(EndReason::Failed(NO_ACK)));
     assert_eq!(endpoint.core.next_message().map(|message| message.length), Some(5));
 }
 
-/// A failure is reported once: to the caller that waits, or else by the next flush.
+/// Checks that a failure is reported once: to the caller that waits, or else by the next flush.
 #[test]
 fn failure_of_dropped_operation_is_reported_by_flush() {
     for is_reported in [false, true] {
@@ -137,10 +139,11 @@ fn failure_of_dropped_operation_is_reported_by_flush() {
         endpoint.queues.send(NO_ACK);
         endpoint.poll();
         if is_reported {
-            let completed = endpoint.core.completed_send(slot).expect("a result");
+            let completed =
+                endpoint.core.completed_send(slot).expect("the request should have completed");
             assert_eq!(completed.err(), Some(EndReason::Failed(NO_ACK)));
         }
-        endpoint.core.detach_send(slot).expect("the buffer");
+        endpoint.core.detach_send(slot).expect("the buffer should be returned");
         let expected = if is_reported { Ok(()) } else { Err(EndReason::Failed(NO_ACK)) };
         assert_eq!(endpoint.core.flushed(), Some(expected));
     }
@@ -152,8 +155,8 @@ fn messages_come_before_end() {
     endpoint.queues.receive(SUCCESS, 5, None);
     endpoint.queues.flush();
     endpoint.disconnect();
-    assert_eq!(endpoint.core.end(), Some(EndReason::Remote), "the flush is no failure");
-    assert_eq!(endpoint.core.next_message().expect("a message").length, 5);
+    assert_eq!(endpoint.core.end(), Some(EndReason::Remote), "the flush should be no failure");
+    assert_eq!(endpoint.core.next_message().expect("a message should have arrived").length, 5);
     assert!(endpoint.core.next_message().is_none());
     assert!(endpoint.core.has_no_more_events());
 }
@@ -181,7 +184,7 @@ fn length_beyond_buffer_is_cut() {
     let mut endpoint = Endpoint::roce();
     endpoint.queues.receive(SUCCESS, usize::try_from(u32::MAX).expect("u32 fits into usize"), None);
     endpoint.poll();
-    assert_eq!(endpoint.core.next_message().expect("a message").length, BYTES);
+    assert_eq!(endpoint.core.next_message().expect("a message should have arrived").length, BYTES);
 }
 
 #[test]
@@ -200,7 +203,7 @@ fn completions_in_wrong_queue_change_no_counts() {
                 .expect("test queues do not fail");
         }
         endpoint.poll();
-        assert_eq!(endpoint.core.next_message().expect("a message").length, 3);
+        assert_eq!(endpoint.core.next_message().expect("a message should have arrived").length, 3);
         assert!(endpoint.core.has_sent_all());
         assert_eq!(endpoint.core.end(), None);
     }
@@ -216,7 +219,7 @@ fn awaited_buffer_goes_to_its_caller() {
     endpoint.poll();
     assert!(endpoint.core.has_outcome(slot));
     let buffer = endpoint.core.completed_send(slot).expect("the send should have completed");
-    assert_eq!(buffer.expect("without an error").index(), slot);
+    assert_eq!(buffer.expect("the request should have succeeded").index(), slot);
     assert!(!endpoint.core.has_outcome(slot));
     // A caller that stops waiting leaves the buffer to the endpoint.
     let buffer = TestBuffer::new(slot);
@@ -272,11 +275,15 @@ fn failed_datagram_fails_alone() {
     assert_eq!((endpoint.queues.resets, endpoint.core.qp_failed()), (1, false));
     assert_eq!(endpoint.queues.receives.len(), RECEIVES, "receives are posted again");
     assert_eq!(
-        endpoint.core.completed_send(awaited).expect("a result"),
+        endpoint.core.completed_send(awaited).expect("the request should have completed"),
         Err(EndReason::Failed(NO_ACK))
     );
-    assert_eq!(endpoint.core.flushed(), Some(Err(EndReason::Failed(FLUSH))), "of the other one");
-    assert_eq!(endpoint.core.flushed(), Some(Ok(())), "once");
+    assert_eq!(
+        endpoint.core.flushed(),
+        Some(Err(EndReason::Failed(FLUSH))),
+        "the flush should report the datagram without a waiter"
+    );
+    assert_eq!(endpoint.core.flushed(), Some(Ok(())), "the failure should be reported once");
     assert_eq!(endpoint.core.end(), None);
     assert_eq!(endpoint.buffers(), SENDS + RECEIVES);
 }
@@ -287,10 +294,10 @@ fn datagram_without_sender_is_dropped() {
     endpoint.queues.receive(SUCCESS, GRH_LENGTH + 3, None);
     endpoint.queues.receive(SUCCESS, GRH_LENGTH + 4, Some(7));
     endpoint.poll();
-    let datagram = endpoint.core.next_message().expect("a datagram");
+    let datagram = endpoint.core.next_message().expect("a datagram should have arrived");
     assert_eq!((datagram.start, datagram.length, datagram.sender), (GRH_LENGTH, 4, Some(7)));
     assert!(endpoint.core.next_message().is_none());
-    assert_eq!(endpoint.queues.receives.len(), 1, "its buffer receives again");
+    assert_eq!(endpoint.queues.receives.len(), 1, "the buffer should be posted again");
 }
 
 #[test]
@@ -298,11 +305,11 @@ fn refused_repost_is_repeated_by_next_poll() {
     let mut endpoint = Endpoint::roce();
     endpoint.queues.receive(SUCCESS, 1, None);
     endpoint.poll();
-    let message = endpoint.core.next_message().expect("a message");
+    let message = endpoint.core.next_message().expect("a message should have arrived");
     endpoint.queues.refuses = true;
     assert!(endpoint.core.repost(&mut endpoint.queues, message.buffer), "the caller polls");
     let refused = endpoint.core.poll(&mut endpoint.queues, Interest::All);
-    assert_eq!(refused.expect_err("a refusal").errno(), libc::ENOMEM);
+    assert_eq!(refused.expect_err("the post should be refused").errno(), libc::ENOMEM);
     assert!(endpoint.core.must_post_receives());
     assert_eq!(endpoint.core.stats().receives_reposted, 0);
     endpoint.queues.refuses = false;
@@ -355,7 +362,10 @@ fn interest_in_one_queue_leaves_other() {
     endpoint.queues.send(SUCCESS);
     let mut poll = |interest| endpoint.core.poll(&mut endpoint.queues, interest);
     assert!(poll(Interest::Sends).expect("test queues do not fail"));
-    assert!(!endpoint.core.has_message(), "a caller that waits for it is woken by its event");
+    assert!(
+        !endpoint.core.has_message(),
+        "the message should not be polled for a caller that waits for sends"
+    );
     // With nothing in flight, only a receive would show that the queue pair has failed.
     let mut poll = |interest| endpoint.core.poll(&mut endpoint.queues, interest);
     assert!(poll(Interest::Sends).expect("test queues do not fail"));
@@ -373,9 +383,12 @@ fn empty_event_forces_rearm() {
     assert!(endpoint.arm(Interest::Messages, false));
     assert!(!endpoint.core.may_be_unarmed(Interest::Messages));
     endpoint.core.on_completion_event();
-    assert!(endpoint.core.may_be_unarmed(Interest::Messages), "unknown");
+    assert!(
+        endpoint.core.may_be_unarmed(Interest::Messages),
+        "the state of the queue should be unknown"
+    );
     assert!(!endpoint.poll());
-    assert!(endpoint.arm(Interest::Messages, false), "once more");
+    assert!(endpoint.arm(Interest::Messages, false), "the queue should be armed again");
     assert_eq!(endpoint.queues.armed, [Queue::Receive; 2]);
 }
 
@@ -385,7 +398,7 @@ fn stale_events_are_discarded_by_awake_thread() {
     for _ in 0..STALE_EVENTS {
         endpoint.queues.receive(SUCCESS, 1, None);
         endpoint.poll();
-        let message = endpoint.core.next_message().expect("a message");
+        let message = endpoint.core.next_message().expect("a message should have arrived");
         endpoint.core.repost(&mut endpoint.queues, message.buffer);
         let has_epoll_waiter = true;
         endpoint.arm(Interest::Messages, has_epoll_waiter);
@@ -397,7 +410,9 @@ fn stale_events_are_discarded_by_awake_thread() {
     assert!(is_unarmed, "the event of a later completion may have been discarded");
 }
 
-/// A device that raises one event for each event that was read would ignore the second arming.
+/// Checks arming on a device that raises one event for each event that was read.
+///
+/// Such a device would ignore the second arming.
 #[test]
 fn stale_event_is_read_before_arming_if_device_counts() {
     let mut endpoint = Endpoint::roce();
@@ -406,7 +421,7 @@ fn stale_event_is_read_before_arming_if_device_counts() {
         endpoint.queues.receive(SUCCESS, 1, None);
         endpoint.core.on_completion_event();
         endpoint.poll();
-        let message = endpoint.core.next_message().expect("a message");
+        let message = endpoint.core.next_message().expect("a message should have arrived");
         endpoint.core.repost(&mut endpoint.queues, message.buffer);
         assert!(
             endpoint.arm(Interest::Messages, true),
@@ -435,7 +450,7 @@ fn queue_is_armed_by_single_caller() {
         let action = arms(&mut endpoint).expect("the queue should not be armed");
         assert_eq!(action, ArmAction::Arm { receives: true, sends: false });
         assert_eq!(arms(&mut endpoint), None, "another caller sleeps");
-        // It comes before the command, and raises no event.
+        // This completion arrives before the command, and raises no event.
         endpoint.queues.receive(SUCCESS, 1, None);
         endpoint.core.on_arm_action(action, succeeds);
         assert_eq!(endpoint.core.may_be_unarmed(Interest::Messages), !succeeds);
@@ -453,7 +468,10 @@ fn failed_arming_promises_no_event() {
     let mut endpoint = Endpoint::roce();
     endpoint.queues.receive(SUCCESS, 1, None);
     endpoint.poll();
-    let action = endpoint.core.next_arm_action(Interest::Messages, true).expect("an action");
+    let action = endpoint
+        .core
+        .next_arm_action(Interest::Messages, true)
+        .expect("the queue should need arming");
     endpoint.queues.receive(SUCCESS, 1, None);
     endpoint.poll();
     assert!(endpoint.core.has_unread_event());
@@ -461,14 +479,14 @@ fn failed_arming_promises_no_event() {
     assert!(!endpoint.core.has_unread_event() && endpoint.core.may_be_unarmed(Interest::Messages));
 }
 
-/// Events are discarded while another caller arms the other queue: its event may be among them.
+/// Checks a discard of events that may include the event of a queue that was armed meanwhile.
 #[test]
 fn discarding_events_forgets_queues_armed_meanwhile() {
     let mut endpoint = Endpoint::roce();
     for _ in 0..STALE_EVENTS {
         endpoint.queues.receive(SUCCESS, 1, None);
         endpoint.poll();
-        let message = endpoint.core.next_message().expect("a message");
+        let message = endpoint.core.next_message().expect("a message should have arrived");
         endpoint.core.repost(&mut endpoint.queues, message.buffer);
         endpoint.arm(Interest::Messages, true);
     }

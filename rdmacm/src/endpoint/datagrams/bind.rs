@@ -90,7 +90,7 @@ impl DatagramSocket {
         let bytes =
             |mtu: Mtu| usize::try_from(mtu.bytes().unwrap_or(256)).expect("an MTU fits into usize");
         let mtu = bytes(port.active_mtu);
-        // As long as a datagram may ever be: the port's MTU can grow.
+        // Buffers have the largest length that a datagram can ever have, because the MTU of the port can grow.
         let send_buffer_size = bytes(port.max_mtu).max(mtu);
         let receive_buffer_size = GRH_LENGTH + send_buffer_size;
         let (send_buffers, receive_buffers) = (config.send_buffers, config.receive_buffers);
@@ -109,7 +109,7 @@ impl DatagramSocket {
         let senders = PeerCache::new(context.clone(), number, gid, qkey, config.max_cached_peers);
         endpoint.objects.senders = Some(Box::new(senders));
         let bound = listener.local_addr()?;
-        // Last: a peer that resolves the socket gets a queue pair that receives.
+        // The socket listens last, so that a peer that resolves it gets a queue pair that receives.
         listener.listen(0)?;
         let token = listener.token();
         let name = match bound {

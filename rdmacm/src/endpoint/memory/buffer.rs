@@ -108,8 +108,8 @@ impl Buffer {
     /// ([`Message::invalidated_key`]). A storage server uses this to notify a client that it no longer accesses the
     /// memory of a request.
     ///
-    /// This replaces the immediate data of [`set_imm_data`](Self::set_imm_data), and the other way round: a message
-    /// carries one of them. `None` removes both.
+    /// The key replaces the immediate data of [`set_imm_data`](Self::set_imm_data), and vice versa: a message carries
+    /// one of them. `None` removes both.
     ///
     /// The key must be one that the peer's device can invalidate, or the message ends the connection. A key of
     /// [`Connection::start_export_window`] can be invalidated once; a key of [`Connection::export`] can be on siw. A

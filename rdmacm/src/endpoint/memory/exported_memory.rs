@@ -269,7 +269,7 @@ impl Exporting {
             flags: SendFlags::empty(),
         };
         let awaited_send = shared.post_awaited(Operation::Export, buffer, &request)?;
-        // This must happen before the peer can know the key.
+        // The key must be watched before the peer can have it.
         let watched = WatchedKey::new(shared, window.rkey());
         let (addr, length) = (region.addr() + bytes(part.start), bytes(part.len()));
         let window = Window { window, _memory: Arc::clone(region), watched };
@@ -349,7 +349,8 @@ mod tests {
         ] {
             assert_eq!(within(part), None, "{part:?}");
         }
-        let text = |part| bytes_within(part, 100).expect_err("an error").to_string();
+        let text =
+            |part| bytes_within(part, 100).expect_err("the range should be refused").to_string();
         assert!(text(80..101).contains("bytes 80 to 101 of memory: the memory has 100 bytes"));
         assert!(text(200..200).contains("the memory has 100 bytes"));
         assert!(text(5..5).contains("bytes 5 to 5 of memory: the range has no bytes"));

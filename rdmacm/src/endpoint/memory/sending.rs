@@ -175,7 +175,7 @@ impl Shared {
         error.of(what.name(), self.name.clone())
     }
 
-    /// Returns the error of taking a buffer for bytes as one of sending them, which the caller requested.
+    /// Converts an error of taking a buffer into an error of sending, which the caller requested.
     #[cold]
     pub(in crate::endpoint) fn not_sent(&self, error: Error) -> Error {
         match error.kind() {

@@ -1,4 +1,4 @@
-//! Tests of the safe tier on the null driver: without a kernel.
+//! Tests of connections on the null driver, without a kernel.
 
 mod errors;
 mod flush;
@@ -37,7 +37,7 @@ fn loopback() -> Loopback {
 fn loopback_on(context: &Context) -> Loopback {
     let [sends, receives] =
         [SENDS, RECEIVES].map(|count| u32::try_from(count).expect("the count fits"));
-    Loopback::new(context, sends, receives, LENGTH).expect("a connection")
+    Loopback::new(context, sends, receives, LENGTH).expect("the connection should be created")
 }
 
 impl Loopback {
@@ -45,7 +45,7 @@ impl Loopback {
     fn raise_event(&self) {
         let cq_handle = AlignedU64::from(self.recv_cq.token().get());
         let event = ib_uverbs_comp_event_desc { cq_handle };
-        (&self.events).write_all(event.as_bytes()).expect("an event");
+        (&self.events).write_all(event.as_bytes()).expect("write should succeed");
     }
 
     /// Returns `true` if the descriptor of the connection becomes readable.
@@ -70,7 +70,8 @@ impl Loopback {
         let mut lengths = Vec::new();
         loop {
             match self.connection.try_recv() {
-                Ok(message) => lengths.push(message.expect("not the end of the peer").len()),
+                Ok(message) => lengths
+                    .push(message.expect("the peer should not have ended the connection").len()),
                 Err(error) => return (lengths, error.kind().clone()),
             }
         }
@@ -78,7 +79,7 @@ impl Loopback {
 
     fn lengths(&self) -> Vec<usize> {
         let received = std::iter::from_fn(|| would_block(self.connection.try_recv()));
-        received.map(|message| message.expect("not the end").len()).collect()
+        received.map(|message| message.expect("the endpoint should not have ended").len()).collect()
     }
 }
 
@@ -104,7 +105,7 @@ fn wait_until(mut condition: impl FnMut() -> bool) {
 }
 
 fn kind<T>(result: Result<T>) -> ErrorKind {
-    result.map(drop).expect_err("a failure").kind().clone()
+    result.map(drop).expect_err("the call should fail").kind().clone()
 }
 
 #[test]
@@ -125,8 +126,8 @@ fn send_buffers_are_limited_and_return() {
     assert_eq!(held.len(), SENDS);
     assert_eq!(kind(own.connection.try_post_bytes(b"x")), ErrorKind::WouldBlock);
     drop(held.pop());
-    own.connection.post_send(take().expect("the dropped buffer")).expect("post");
-    let returned = take().expect("the buffer of the message that was sent");
+    own.connection.post_send(take().expect("the dropped buffer should be free")).expect("post");
+    let returned = take().expect("the buffer of the sent message should be free");
     assert_eq!(returned.len(), LENGTH, "a buffer is full at first");
     drop(held);
     assert_eq!(own.lengths(), [LENGTH]);
@@ -138,11 +139,11 @@ fn kept_messages_hold_their_receive_buffers() {
     let mut kept: Vec<Message> = Vec::new();
     for length in 0..RECEIVES {
         own.send(length);
-        kept.push(own.connection.recv().expect("receive").expect("a message"));
+        kept.push(own.connection.recv().expect("receive").expect("a message should have arrived"));
     }
-    let reposted = || own.connection.stats().expect("this process").receives_reposted;
+    let reposted = || own.connection.stats().expect("stats should succeed").receives_reposted;
     assert_eq!(reposted(), 0);
-    // The device has no receive for it.
+    // The device has no receive for the next message.
     own.send(9);
     assert!(would_block(own.connection.try_recv()).is_none());
     kept.clear();
@@ -151,7 +152,7 @@ fn kept_messages_hold_their_receive_buffers() {
     assert_eq!(own.lengths().last(), Some(&10));
 }
 
-/// Another connection of the device may have read the event of the removal.
+/// Checks a removal whose event another connection of the device has read.
 #[test]
 fn messages_before_removal_are_received() {
     let own = loopback();
@@ -161,7 +162,7 @@ fn messages_before_removal_are_received() {
     assert_eq!(own.lengths_until_end(), ([5].into(), ErrorKind::DeviceRemoved(libc::ENODEV)));
 }
 
-/// The peer has not answered the end yet.
+/// Checks messages that arrive while the peer has not answered the end yet.
 #[test]
 fn messages_after_own_close_are_received() {
     let own = loopback();
@@ -172,7 +173,7 @@ fn messages_after_own_close_are_received() {
     assert_eq!(own.lengths_until_end(), ([5].into(), ErrorKind::Disconnected));
 }
 
-/// After the removal of the device, no receive can be posted.
+/// Checks a receive that cannot be posted again, because the device was removed.
 #[test]
 fn refused_repost_hides_no_message() {
     let context = Context::null();
@@ -190,11 +191,15 @@ fn refused_repost_hides_no_message() {
 #[test]
 fn long_message_is_refused_without_loss() {
     let own = loopback();
-    let error = own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("too long");
+    let error =
+        own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("the length should be refused");
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     assert!(error.to_string().contains("65"), "{error}");
-    let mut buffer = own.connection.acquire_buffer().expect("a buffer");
-    assert_eq!(buffer.set_len(LENGTH + 1).expect_err("too long").errno(), libc::EMSGSIZE);
+    let mut buffer = own.connection.acquire_buffer().expect("a buffer should be free");
+    assert_eq!(
+        buffer.set_len(LENGTH + 1).expect_err("the length should be refused").errno(),
+        libc::EMSGSIZE
+    );
     assert_eq!(buffer.len(), LENGTH);
     drop(buffer);
     (0..SENDS).for_each(|_| own.send(1));
@@ -204,8 +209,11 @@ fn long_message_is_refused_without_loss() {
 #[test]
 fn buffer_of_another_connection_is_refused() {
     let (own, other) = (loopback(), loopback());
-    let buffer = other.connection.acquire_buffer().expect("a buffer");
-    let error = own.connection.post_send(buffer).expect_err("not its own");
+    let buffer = other.connection.acquire_buffer().expect("a buffer should be free");
+    let error = own
+        .connection
+        .post_send(buffer)
+        .expect_err("a buffer of another connection should be refused");
     assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
     let take = || would_block(other.connection.try_acquire_buffer());
     let held: Vec<Buffer> = std::iter::from_fn(take).collect();
@@ -216,11 +224,13 @@ fn buffer_of_another_connection_is_refused() {
 fn flush_and_statistics_follow_completions() {
     let own = loopback();
     own.send(7);
-    let operation = own.connection.start_send(own.connection.acquire_buffer().expect("a buffer"));
+    let operation = own
+        .connection
+        .start_send(own.connection.acquire_buffer().expect("a buffer should be free"));
     own.connection.flush_timeout(LONG).expect("flush");
-    operation.expect("post").wait_timeout(LONG).expect("sent");
+    operation.expect("post").wait_timeout(LONG).expect("the message should be sent");
     assert_eq!(own.lengths(), [7, LENGTH]);
-    let stats = own.connection.stats().expect("this process");
+    let stats = own.connection.stats().expect("stats should succeed");
     assert_eq!((stats.messages_sent, stats.messages_received), (2, 2));
     let bytes = u64::try_from(7 + LENGTH).expect("the count fits");
     assert_eq!((stats.bytes_sent, stats.bytes_received), (bytes, bytes));
@@ -231,7 +241,7 @@ fn flush_and_statistics_follow_completions() {
 fn abort_ends_every_handle_and_wakes_threads() {
     let own = loopback();
     let clone = own.connection.clone();
-    let kept = own.connection.acquire_buffer().expect("a buffer");
+    let kept = own.connection.acquire_buffer().expect("a buffer should be free");
     thread::scope(|scope| {
         let waiting = scope.spawn(|| clone.recv());
         own.connection.abort();
@@ -252,7 +262,7 @@ fn dropped_handle_leaves_connection_to_its_clones() {
     let clone = connection.clone();
     drop(connection);
     clone.post_bytes(b"one").expect("post");
-    let message = clone.recv().expect("receive").expect("a message");
+    let message = clone.recv().expect("receive").expect("a message should have arrived");
     // A message outlives the last handle.
     drop(clone);
     assert_eq!(message.len(), 3);
@@ -269,7 +279,7 @@ fn completion_event_wakes_blocked_thread() {
             .join()
             .expect("the thread should not panic")
             .expect("receive")
-            .expect("a message");
+            .expect("a message should have arrived");
         assert_eq!(message.len(), 5);
     });
 }

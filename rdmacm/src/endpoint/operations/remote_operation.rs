@@ -136,7 +136,7 @@ impl<T> RemoteOperation<T> {
     pub(in crate::endpoint) fn into_posted(self) -> (Posted, fn(Buffer) -> T) {
         match self.started {
             Some(Started::Posted(posted, result)) => (posted, result),
-            _ => unreachable!("a task starts no other operation this way"),
+            _ => unreachable!("a task starts only posted requests with this function"),
         }
     }
 

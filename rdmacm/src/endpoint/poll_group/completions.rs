@@ -51,15 +51,16 @@ impl PollGroup {
 
     /// Polls the completion queues until they are empty.
     ///
-    /// It stops earlier if all completions of the beginning have been polled. If a queue fails, the other one is polled
-    /// nevertheless.
+    /// It stops at the capacity of a queue, so that new completions cannot keep it busy. If a queue fails, the other
+    /// one is polled nevertheless.
     pub(super) fn poll_completions(&mut self) -> Result<()> {
         let mut batch = Batch::default();
         let mut received = self.poll_queue(Queue::Receive, &mut batch);
         let ending = self.ending.len();
         let sent = self.poll_queue(Queue::Send, &mut batch);
         if self.ending.len() > ending {
-            // A failed send has ended a member. The next poll would not find it for a message that arrived before.
+            // A failed send has ended a member. Messages that arrived before the end are polled now, because a later
+            // poll would not find the member.
             let polled = self.poll_queue(Queue::Receive, &mut batch);
             received = received.and(polled);
         }

@@ -64,8 +64,8 @@ impl PollGroupConfig {
     /// Sets the number of receive buffers, which all members share, at least 1 \[default: 1024\].
     ///
     /// This many messages may arrive, or be held by the program, at once. A message that finds no buffer waits at the
-    /// peer on InfiniBand and RoCE; on iWARP it ends its connection. On iWARP the group has an eighth more, at least
-    /// two.
+    /// peer on InfiniBand and RoCE; on iWARP it ends its connection. On iWARP the group has an eighth more buffers, at
+    /// least two.
     #[must_use]
     pub fn receive_buffers(mut self, count: u32) -> Self {
         self.receive_buffers = count;

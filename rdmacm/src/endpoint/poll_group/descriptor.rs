@@ -20,7 +20,7 @@ const WAKEUP: u64 = 2;
 const ATTEMPTS: u64 = 3;
 const KEEP_ALIVE: u64 = 4;
 
-/// An epoll instance over all that a group waits for.
+/// An epoll instance over the channels, the wakeup and the timers of a group.
 #[derive(Debug)]
 pub(super) struct Descriptor(Arc<Epoll>);
 

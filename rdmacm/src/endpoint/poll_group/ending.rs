@@ -194,7 +194,7 @@ impl PollGroup {
         self.events.push_back(Event::Ended(member, end));
     }
 
-    /// Removes a member that the program does not know.
+    /// Removes a member whose handle was not returned to the program.
     pub(super) fn discard(&mut self, member: Member) {
         if let Some(link) = self.take(member) {
             self.release(link);
@@ -218,7 +218,7 @@ impl PollGroup {
         if let Err(error) = self.unless_removed(polled) {
             self.deferred_error.get_or_insert(error);
         }
-        // First: the id holds the queue pair too, and notifies the peer.
+        // The id is dropped first: it holds the queue pair too, and dropping it notifies the peer.
         drop((id, core));
         if let Some(sends) = sends {
             self.resources.free_sends.extend(OwnedSends::destroy(sends));

@@ -115,7 +115,7 @@ impl PollGroup {
         self.insert(link, None)
     }
 
-    /// Adds a member, whose events find it from now on.
+    /// Adds a member, to which its events are delivered from now on.
     pub(super) fn insert(&mut self, link: Link, qp: Option<QueuePair>) -> Result<Member> {
         if self.attempts_timer.is_none() {
             let timer = Timer::new(FIRST_WRITE_INTERVAL, "the timer of attempts to connect")?;
@@ -277,7 +277,7 @@ impl PollGroup {
 
     fn on_established(&mut self, member: Member, event: &CmEvent) -> Result<()> {
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
-        // This comes first: if it fails, the attempt still exists, and the error names its server.
+        // The address is queried first: if that fails, the attempt still exists, and the error names its server.
         let peer_addr = link.id.peer_addr()?;
         let Some(attempt) = link.attempt.take() else { return Ok(()) };
         let private_data = match attempt.connect_attempt {

@@ -61,13 +61,14 @@ impl ForgedGroup {
         let device = Forged::new(capabilities);
         let context = Context::on_null(AnyDriver::External(External::new(device.clone())));
         let (completions, completion_events) = CompletionChannel::on_socket(&context);
-        completion_events.set_nonblocking(true).expect("a socket");
-        let (commands, written) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).expect("a pipe");
+        completion_events.set_nonblocking(true).expect("set_nonblocking should succeed");
+        let (commands, written) =
+            pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK).expect("the pipe should be created");
         fcntl(&written, FcntlArg::F_SETPIPE_SZ(PAGE)).expect("the pipe should hold a page");
         let (is_iwarp, channel) = (capabilities.qp_follows_connection, channel_on(written));
         let group = PollGroup::with_context(&context, is_iwarp, completions, channel, config);
         Self {
-            group: group.expect("a group"),
+            group: group.expect("the group should be created"),
             device,
             completion_events,
             commands: commands.into(),
@@ -125,7 +126,7 @@ impl ForgedGroup {
     /// Makes every later command of the connection manager fail with EPIPE.
     #[cfg(test)]
     pub(super) fn break_commands(&mut self) {
-        self.commands = File::open("/dev/null").expect("open /dev/null");
+        self.commands = File::open("/dev/null").expect("open should succeed");
     }
 
     /// Completes the oldest receive, as one of the queue pair with this number.
@@ -148,7 +149,8 @@ impl ForgedGroup {
     fn take_receive(&mut self, qp_num: u32, status: WcStatus) -> Completion {
         let mut device = self.device.device();
         let is_receive = |request: &Request| request.qp_num.is_none();
-        let place = device.requests.iter().position(is_receive).expect("a posted receive");
+        let place =
+            device.requests.iter().position(is_receive).expect("a receive should be posted");
         let wr_id = device.requests.remove(place).wr_id.into();
         Completion(ib_uverbs_wc { wr_id, qp_num, status, ..ib_uverbs_wc::default() })
     }

@@ -1,9 +1,9 @@
 //! Poll groups: many connections that one thread or task serves over shared queues and buffers.
 //!
 //! A [`Connection`](crate::endpoint::Connection) shares no queues and no buffers with other connections. It has three
-//! descriptors, two completion queues and, by default, 128 KiB of pinned buffers. That is the right choice for nearly
-//! all programs. A peer cannot affect another connection, and a busy connection takes no buffer that another connection
-//! needs. For thousands of mostly idle connections, this costs too much.
+//! descriptors, two completion queues and, by default, 128 KiB of pinned buffers. Separate resources are the right
+//! choice for nearly all programs. A peer cannot affect another connection, and a busy connection takes no buffer that
+//! another connection needs. For thousands of mostly idle connections, separate resources cost too much.
 //!
 //! The members of a [`PollGroup`] share one shared receive queue, two completion queues, one protection domain and one
 //! registered region. They also share one completion channel, one event channel and one epoll instance. Regardless of
@@ -38,8 +38,8 @@
 //! awaits [`wait`](crate::endpoint::task::PollGroup::wait), and makes all other calls on
 //! [`get_mut`](crate::endpoint::task::PollGroup::get_mut).
 //!
-//! In this program, an error of one member ends all members. The example `poll_group` accepts further clients in the
-//! same loop. There, a client that has ended or that has no free buffer does not affect the others:
+//! In the program above, an error of one member ends all members. The example `poll_group` accepts further clients in
+//! the same loop. There, a client that has ended or that has no free buffer does not affect the others:
 //!
 //! ```no_run
 #![doc = include_str!("../../../examples/poll_group.rs")]
@@ -77,9 +77,9 @@
 //! # Admission
 //!
 //! The completion queue for receives has room for all receives. The completion queue for sends has room for
-//! `send_buffers` requests, one more for each of [`initial_members`](PollGroupConfig::initial_members), and those of
-//! one member that has ended. A further member makes it grow; if the driver cannot resize it (siw), [`PollGroup::add`]
-//! and [`PollGroup::connect`] fail, and nothing is left of the attempt.
+//! `send_buffers` requests, one more for each of [`initial_members`](PollGroupConfig::initial_members), and the
+//! requests of one member that has ended. A further member makes the queue grow; if the driver cannot resize it (siw),
+//! [`PollGroup::add`] and [`PollGroup::connect`] fail, and nothing is left of the attempt.
 //!
 //! # When a member ends
 //!

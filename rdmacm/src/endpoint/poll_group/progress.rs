@@ -128,7 +128,7 @@ impl PollGroup {
         self.returns.wake_if(self.is_removed && self.members.len() == 0);
         if let Err(error) = found {
             if self.events.is_empty() {
-                // The descriptor does not report again what was read, and a queue may be unarmed.
+                // Events that were read do not make the descriptor readable again, and a queue may be unarmed.
                 self.returns.wake();
                 return Err(error);
             }
@@ -157,9 +157,9 @@ impl PollGroup {
         taken.and(polled).and(ended)
     }
 
-    /// [Advances](Self::advance). If that fails, it reads the sources too.
+    /// [Advances](Self::advance) the group, and reads the sources too if that fails.
     ///
-    /// The reason is that events and deadlines end members even if a queue fails each time.
+    /// Events and deadlines end members even if a queue fails each time.
     fn advance_or_read(&mut self) -> Result<()> {
         self.advance().inspect_err(|_| {
             // The first error is returned.

@@ -54,7 +54,7 @@ impl<B> ReturnList<B> {
 
     /// Returns a buffer to the group. If the group was dropped, the buffer is dropped too.
     pub(super) fn return_buffer(&self, returned: Returned<B>) {
-        // First: in a forked child the lock may never be released.
+        // Checked first: in a forked child the lock may never be released.
         if !self.process.is_current() {
             return;
         }

@@ -159,7 +159,7 @@ impl PollGroup {
         let outgoing = operation.into();
         let posted = link.core.post_send(&mut io, Operation::Send, buffer, length, outgoing, false);
         let Err(refused) = posted else {
-            // The program has not got the event yet, which includes this message.
+            // If the program has not received `Sent` yet, the event is withdrawn, because it must include this message.
             let is_sent = |event: &Event| matches!(event, Event::Sent(of) if *of == member);
             if let Some(place) = events.iter().position(is_sent) {
                 events.remove(place);

@@ -22,7 +22,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Returns a group with `N` established members and as many send buffers. A member may use two of them.
 fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
-    let sends = u32::try_from(N).expect("few members");
+    let sends = u32::try_from(N).expect("the number of members should fit");
     let config =
         PollGroupConfig::new().receive_buffers(4).send_buffers(sends).send_buffers_per_member(2);
     group_with_config(&config)
@@ -32,7 +32,7 @@ fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
 fn group_with_config<const N: usize>(config: &PollGroupConfig) -> (ForgedGroup, [Member; N]) {
     let mut forged = ForgedGroup::new(Capabilities::default(), config);
     let members = std::array::from_fn(|place| {
-        let number = u32::try_from(place).expect("few members") + 1;
+        let number = u32::try_from(place).expect("the number of members should fit") + 1;
         let member = forged.accept(number, false, false).expect("accept");
         forged.deliver(member, ESTABLISHED, 0).expect("deliver");
         member
@@ -133,7 +133,7 @@ fn poll_error(forged: &mut ForgedGroup) -> ErrorKind {
     error.kind().clone()
 }
 
-/// The group cannot determine to which member a malformed completion belongs.
+/// Checks a malformed completion, whose member the group cannot determine.
 #[test]
 fn malformed_completion_ends_all_members() {
     let (mut forged, members) = group_with_members::<2>();
@@ -152,7 +152,7 @@ fn malformed_completion_ends_all_members() {
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
 }
 
-/// The kernel reports the end of a connection once.
+/// Checks that no end is lost if a queue fails: the kernel reports the end of a connection once.
 #[test]
 fn disconnected_member_ends_although_queue_fails() {
     for queue in [0, 1] {
@@ -166,7 +166,7 @@ fn disconnected_member_ends_although_queue_fails() {
     }
 }
 
-/// A program that makes a call with an event between all polls gets the error nevertheless.
+/// Checks that a program that makes a call with an event between all polls gets the error.
 #[test]
 fn deferred_error_is_returned_once() {
     let (mut forged, [ends, idle]) = group_with_members();
@@ -180,7 +180,7 @@ fn deferred_error_is_returned_once() {
     assert!(matches!(events[..], [Event::Sent(found)] if found == idle), "{events:?}");
 }
 
-/// The last event of the kernel has ended the members.
+/// Checks that the removal is returned after the last event of the kernel has ended the members.
 #[test]
 fn removal_is_returned_after_last_end() {
     let (mut forged, [member]) = group_with_members();
@@ -209,7 +209,7 @@ fn assert_message_precedes_failure(events: &[Event]) {
     );
 }
 
-/// A call on the same device has learned of the removal before the group has polled the message.
+/// Checks a message that the group polls after another call has detected the removal.
 #[test]
 fn message_before_removal_is_delivered() {
     for is_reported_to_group in [false, true] {
@@ -228,7 +228,7 @@ fn message_before_removal_is_delivered() {
     }
 }
 
-/// The message arrives after the queue for receives was polled, and before the one for sends.
+/// Checks a message that arrives between the poll of the receives and the poll of the sends.
 #[test]
 fn message_before_failed_send_is_delivered() {
     let (mut forged, [member]) = group_with_members();
@@ -239,7 +239,7 @@ fn message_before_failed_send_is_delivered() {
     assert_message_precedes_failure(&events);
 }
 
-/// An event loop has polled before, and no event of the kernel follows.
+/// Checks ends after which no event of the kernel follows, if an event loop has polled before.
 #[test]
 fn ends_during_refused_addition_wake_group() {
     let (mut forged, [ended, left]) = group_with_members();
@@ -253,7 +253,7 @@ fn ends_during_refused_addition_wake_group() {
     assert!(matches!(events[..], [Event::Ended(found, _)] if found == left), "{events:?}");
 }
 
-/// The program has dropped the first message, but the group has not taken the buffer back.
+/// Checks a dropped message whose buffer the group has not taken back.
 #[test]
 fn dropped_message_is_not_held_when_member_is_added() {
     let config = PollGroupConfig::new().receive_buffers(4).max_held(1);
@@ -276,7 +276,7 @@ fn dropped_message_is_not_held_when_member_is_added() {
 fn free_buffer_is_offered_once() {
     let (mut forged, [holder, first, second]) = group_with_members();
     let [one, _two] = acquire_two(&mut forged, holder);
-    let _three = forged.group.acquire_buffer(first).expect("a buffer");
+    let _three = forged.group.acquire_buffer(first).expect("a buffer should be free");
     assert_would_block(&mut forged, first);
     assert_would_block(&mut forged, second);
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
@@ -285,6 +285,8 @@ fn free_buffer_is_offered_once() {
     assert!(matches!(events[..], [Event::Writable(member)] if member == first), "{events:?}");
 }
 
+/// Checks that the completion queue has room for the completions of ended members.
+///
 /// A queue that overflows is lost for all members.
 #[test]
 fn completions_of_ended_members_fit() {
@@ -350,7 +352,7 @@ fn task_without_events_lets_others_run() {
     assert!(pin!(group.wait(&mut events)).as_mut().poll(&mut context).is_pending());
 }
 
-/// No event will end the attempt.
+/// Checks an attempt that no event will end.
 #[test]
 fn attempt_times_out_although_events_cannot_be_read() {
     let config = PollGroupConfig::new();
@@ -371,17 +373,19 @@ fn attempt_times_out_although_events_cannot_be_read() {
     assert_eq!((*found, error.kind()), (member, &ErrorKind::TimedOut), "{error}");
 }
 
-/// The first member takes its last place while it waits for a buffer, and cannot use the next free one.
+/// Checks a member that takes its last place while it waits for a buffer.
+///
+/// The member cannot use the next free buffer.
 #[test]
 fn member_without_place_is_passed_over() {
     let (mut forged, [holder, first, second]) = group_with_members();
     let [to_first, to_second] = acquire_two(&mut forged, holder);
-    let _one = forged.group.acquire_buffer(first).expect("a buffer");
+    let _one = forged.group.acquire_buffer(first).expect("a buffer should be free");
     assert_would_block(&mut forged, first);
     assert_would_block(&mut forged, second);
     assert_eq!(poll_until_idle(&mut forged).len(), 0);
     refuse_send(&mut forged, to_first);
-    let _last = forged.group.acquire_buffer(first).expect("the free buffer");
+    let _last = forged.group.acquire_buffer(first).expect("a buffer should be free");
     refuse_send(&mut forged, to_second);
     let events = poll_until_idle(&mut forged);
     assert!(matches!(events[..], [Event::Writable(member)] if member == second), "{events:?}");
@@ -390,7 +394,7 @@ fn member_without_place_is_passed_over() {
 #[test]
 fn send_buffer_implements_write() {
     let (mut forged, [member]) = group_with_members();
-    let mut buffer = forged.group.acquire_buffer(member).expect("a buffer");
+    let mut buffer = forged.group.acquire_buffer(member).expect("a buffer should be free");
     let capacity = buffer.capacity();
     buffer.set_len(0).expect("an empty message should fit");
     write!(buffer, "number {}", 7).expect("the text should fit");

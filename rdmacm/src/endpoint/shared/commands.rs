@@ -4,8 +4,8 @@
 //! - **Arming.** Another caller assumes that the queue is armed, and sleeps. The caller that arms polls afterwards and
 //!   wakes the other one: see [`arming`](crate::endpoint::core).
 //! - **Events.** The thread that reads holds a separate lock until it has locked the state to apply the events. So a
-//!   second reader applies later events later. A caller may find all requests flushed without a reason. Before it
-//!   reports that, it reads the events ([`Shared::read_reason`]). For that it waits for a thread that has read the
+//!   second reader applies later events later. A caller may find all requests flushed without a reason. Before that
+//!   caller reports the end, it reads the events ([`Shared::read_reason`]), and waits for a thread that has read the
 //!   reason and not applied it yet.
 //! - **An abort.** It waits until the command has finished. The result then finds a state without kernel objects, and
 //!   has no visible effect.
@@ -127,7 +127,7 @@ impl Shared {
         let (applied, command) = guarded.state.on_cm_event(&mut event, failure);
         // The waiters are woken when all events were read: see `RunningCommand`.
         guarded.unlock_without_waking();
-        // It may have a request, whose id is dropped with it. Destroying an id waits for its events.
+        // The event may have a request, whose id is dropped with the event. Destroying an id waits for its events.
         drop(event);
         if let Some((token, error)) = command.and_then(|command| command.issue()) {
             let mut guarded = self.lock_here();
@@ -159,10 +159,10 @@ impl Shared {
 
     /// Returns the asynchronous event of a request of the peer that failed on this side, if any.
     ///
-    /// This is part of a command: the queue pair is shared meanwhile.
+    /// The call is part of a command: the queue pair is shared while the state is unlocked.
     ///
-    /// If the connection `has_disconnected`, a queue pair that does not end with it would have flushed its requests
-    /// before.
+    /// If the connection `has_disconnected`, a queue pair that does not end with the connection would have flushed its
+    /// requests before.
     fn read_failure(&self, has_disconnected: bool) -> Option<AsyncEventType> {
         let guarded = self.lock_here();
         let qp = guarded.state.qp();
@@ -181,7 +181,7 @@ impl Shared {
         let context =
             guarded.state.objects.as_ref().map(|objects| objects.queues.qp().pd().context());
         if context.is_some_and(|context| context.is_device_removed()) {
-            // The event that reports this to the socket may not have been read yet.
+            // The event that reports the removal to the socket may not have been read yet.
             guarded.state.on_device_removed();
         }
         let State { objects, core, cm, .. } = &mut guarded.state;

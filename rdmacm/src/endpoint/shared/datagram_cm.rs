@@ -61,7 +61,7 @@ impl CmCommand {
     pub(in crate::endpoint) fn issue(self) -> Option<(Token, Error)> {
         let (id, issued) = match self {
             Self::Answer { request, qp_num } => {
-                // If it is not answered, the peer repeats the request.
+                // The peer repeats a request that is not answered.
                 let _ = request.accept(&ConnParam { qp_num, ..ConnParam::default() });
                 return None;
             }

@@ -66,7 +66,7 @@ impl Shared {
         self.wait_for_commands();
         drop(released);
         drop(teardown);
-        // Last: a waker may call the endpoint.
+        // Dropped last: a waker may call the endpoint.
         drop(after);
     }
 }

@@ -22,7 +22,7 @@ use crate::verbs::{
 #[derive(Debug)]
 pub(in crate::endpoint) struct KernelObjects {
     // Declared first: dropping the id ends the connection, and the id holds the queue pair too. Threads that issue
-    // commands on it while the state is unlocked share it, and an abort waits for them: see `Shared`.
+    // commands on the id while the state is unlocked share it, and an abort waits for those threads: see `Shared`.
     pub(in crate::endpoint) id: Arc<CmId>,
     pub(in crate::endpoint) queues: BufferedQueuePair,
     pub(in crate::endpoint) completions: CompletionChannel,
@@ -61,7 +61,7 @@ impl NewEndpoint {
         let is_iwarp = context.transport() == Transport::Iwarp;
         let reserved = if is_iwarp { RESERVED_RECEIVES } else { 0 };
         let receives = config.receive_buffers.saturating_add(reserved);
-        // One for each direction, so that completions of sends do not wake a caller that waits for a message.
+        // Each direction has a queue, so that completions of sends do not wake a caller that waits for a message.
         let queue = |size| CompletionQueue::new(&context, size, Some(&completions));
         let (recv_cq, send_cq) = (queue(receives)?, queue(config.sends())?);
         let init = QueuePairInit {
@@ -75,7 +75,7 @@ impl NewEndpoint {
         let sends = count(config.send_buffers);
         let receives = count(receives);
         let groups = [(sends, config.send_buffer_size), (receives, config.receive_buffer_size)];
-        // One small buffer more for keep-alive writes, in the same region, as they would cost a page otherwise.
+        // The region has one more small buffer for keep-alive writes, which would need a separate page otherwise.
         let mut free = RegisteredBuffer::alloc_groups(
             &pd,
             groups,
@@ -137,7 +137,7 @@ impl KernelObjects {
         is_known.then_some(Depths { initiator, responder })
     }
 
-    /// Makes the peer try again soon when a message of it finds no buffer.
+    /// Makes the peer try again soon when one of its messages finds no buffer.
     pub(in crate::endpoint) fn set_min_rnr_timer(&self) {
         set_min_rnr_timer(self.queues.qp());
     }

@@ -88,7 +88,7 @@ pub(super) struct Shared {
     pub(super) name: String,
     /// The maximum length of a message in bytes.
     pub(super) max_message_len: usize,
-    /// `true` for a datagram socket.
+    /// `true` if the endpoint is a datagram socket.
     pub(super) is_socket: bool,
 }
 
@@ -173,14 +173,14 @@ impl<'a> AfterUnlock<'a> {
         let (mut flushes, mut disconnects) = (None, None);
         for action in actions {
             match action {
-                // A waker belongs to an executor, and a subscriber to the program. Their panics, which the panic hook
-                // has reported, must neither keep the other waiters asleep nor end the call of this thread, which may
-                // read the events for all of them.
+                // A waker belongs to an executor, and a subscriber to the program. The panic hook has reported their
+                // panics. A panic must neither keep the other waiters asleep nor end the call of this thread, which may
+                // read the events for all waiters.
                 Deferred::Wake(wake) => drop(catch_unwind(AssertUnwindSafe(|| wake.wake()))),
                 Deferred::Report(reports) => {
                     drop(catch_unwind(AssertUnwindSafe(|| reports.make())));
                 }
-                // After the wakeups: the kernel takes its time.
+                // Destroyed after the wakeups, because the kernel may take long.
                 Deferred::Destroy(objects, timer) => drop((objects, timer)),
                 Deferred::Flush(shared) => flushes = Some(shared),
                 Deferred::Disconnect(shared) => disconnects = Some(shared),
@@ -337,7 +337,7 @@ impl Shared {
         self.lock_named(|| operation)
     }
 
-    /// Locks the state for an operation whose name is needed only if that fails.
+    /// Locks the state for an operation whose name is needed only if locking fails.
     #[inline(always)]
     pub(super) fn lock_for(&self, operation: Operation) -> Result<SharedStateGuard<'_>> {
         self.lock_named(|| operation.name())
@@ -373,7 +373,7 @@ impl Shared {
     #[cold]
     pub(super) fn error(&self, operation: Operation, kind: ErrorKind) -> Error {
         let hint = match (operation, &kind) {
-            // The end alone is no failure of these: see `State::flushed`.
+            // The end alone is no failure of a flush or a close: see `State::flushed`.
             (Operation::Flush | Operation::Close, ErrorKind::Disconnected) => {
                 Some(hint::NOT_COMPLETED)
             }

@@ -24,9 +24,9 @@ static WAKEUP_FD: PerProcess<Mutex<Weak<EventFd>>> = PerProcess::new();
 
 /// The number of endpoints that share an eventfd.
 ///
-/// The kernel limits the paths from one descriptor to the epoll instances that watch it. The limit is 500 through an
-/// instance that is added to another one, and 100 through one more. The endpoints of a program in one event loop must
-/// stay below that.
+/// The kernel limits the paths from one descriptor to the epoll instances that watch it. The limit is 500 paths through
+/// an instance that is added to another one, and 100 paths if that one is added to a third one. The endpoints of a
+/// program in one event loop must stay below these limits.
 const CONNECTIONS_PER_WAKEUP_FD: usize = 64;
 
 const EVENT: u64 = 0;
@@ -61,7 +61,7 @@ impl Readiness {
     pub(in crate::endpoint) fn new(channel: &EventChannel) -> Result<Self> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(failed)?;
         epoll.add(channel, event()).map_err(failed)?;
-        // Added here, as that may fail, and enabled later.
+        // Added here, because adding may fail, and enabled later.
         let wakeup = wakeup_fd().map_err(failed)?;
         epoll.add(&*wakeup, disabled()).map_err(failed)?;
         Ok(Self { epoll: Arc::new(epoll), wakeup, thread_epoll: OnceLock::new() })

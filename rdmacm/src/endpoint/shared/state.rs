@@ -385,7 +385,7 @@ impl State {
         }))
     }
 
-    /// Returns `true`, once, if the end must be confirmed to the peer.
+    /// Returns `true` if the end must be confirmed to the peer. Only the first call returns `true`.
     #[inline(always)]
     pub(in crate::endpoint) fn take_disconnect(&mut self) -> bool {
         mem::take(&mut self.must_disconnect)

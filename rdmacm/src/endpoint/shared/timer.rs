@@ -65,7 +65,9 @@ mod tests {
 
     #[test]
     fn timer_dropped_by_forked_child_continues() {
-        let mut timer = Some(Timer::new(Duration::from_millis(1), "the timer").expect("a timer"));
+        let mut timer = Some(
+            Timer::new(Duration::from_millis(1), "the timer").expect("the timer should be created"),
+        );
         assert!(in_child(|| timer.take().is_some()));
         let timer = timer.expect("the child has a copy");
         // Expirations before the fork do not count.

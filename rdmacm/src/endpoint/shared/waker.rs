@@ -9,11 +9,12 @@ use crate::endpoint::core::WaiterId;
 #[derive(Debug, Clone, Copy)]
 pub(in crate::endpoint) struct Reader {
     pub(in crate::endpoint) id: WaiterId,
-    /// `true` if it sleeps on the thread epoll instance, and not on the descriptor of the endpoint.
+    /// `true` if the thread sleeps on the thread epoll instance, and not on the descriptor of the endpoint.
     pub(in crate::endpoint) uses_thread_epoll: bool,
-    /// `true` if it must wake.
+    /// `true` if the thread must wake.
     ///
-    /// The wakeup of the descriptor stays enabled until it does, unless it sleeps on the thread epoll instance.
+    /// The wakeup of the descriptor stays enabled until the thread wakes, unless it sleeps on the thread epoll
+    /// instance.
     pub(in crate::endpoint) is_woken: bool,
 }
 

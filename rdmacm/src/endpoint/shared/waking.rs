@@ -9,7 +9,7 @@ use crate::error::Result;
 impl SharedState {
     /// Wakes the waiters that can continue.
     ///
-    /// It wakes one more if otherwise no event would reach the sleeping ones.
+    /// It wakes one more waiter if otherwise no event would reach the sleeping waiters.
     pub(in crate::endpoint) fn wake_waiters(
         &mut self,
         shared: &Shared,
@@ -43,7 +43,7 @@ impl SharedState {
             false => self.update_wakeup(shared),
         };
         if woken.is_err() {
-            // It still sleeps: the next change wakes it.
+            // The thread still sleeps: the next change wakes it.
             self.reader = Some(reader);
             self.waiters.set_asleep(reader.id, waker);
         }

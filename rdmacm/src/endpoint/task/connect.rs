@@ -56,7 +56,7 @@ impl Connection {
 
     /// Connects to a listener at `server`, on `runtime`.
     ///
-    /// Otherwise as [`connect`](Self::connect).
+    /// Otherwise the call behaves like [`connect`](Self::connect).
     ///
     /// # Errors
     ///

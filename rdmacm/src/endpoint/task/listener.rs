@@ -10,13 +10,13 @@ use futures_core::Stream;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use super::blocking_pool::DropOnBlockingPool;
+use super::budget::{poll_budget, reset_budget};
 use super::default_runtime::default_runtime;
 use super::failure::refused;
 use super::incoming::Incoming;
 use super::runtime::{ProcessRuntime, Runtime};
 #[cfg(feature = "futures-core")]
 use super::stream::Repeat;
-use super::turn::{end_turn, poll_turn};
 use super::watch::Watch;
 use crate::endpoint;
 use crate::endpoint::to_addresses::ToAddresses;
@@ -78,7 +78,7 @@ pub struct Listener {
     listener: DropOnBlockingPool<endpoint::Listener>,
     /// Held by the task that reads the channel.
     ///
-    /// Without it, the listener would treat a second reader as one that waits, and return `WouldBlock` to it.
+    /// Without this lock, the listener would treat a second reader as one that waits, and return `WouldBlock`.
     reading: Mutex<()>,
 }
 
@@ -152,7 +152,7 @@ impl Listener {
         let failed = |error| refused("wait for", "a connection request", &error);
         poll_fn(|context| {
             loop {
-                ready!(poll_turn(context));
+                ready!(poll_budget(context));
                 sleeper.set_awake();
                 match self.next() {
                     Err(error) if *error.kind() == ErrorKind::WouldBlock => {}
@@ -161,7 +161,7 @@ impl Listener {
                 match sleeper.poll_readable(context) {
                     Poll::Ready(readable) => readable.map_err(failed)?,
                     Poll::Pending => {
-                        end_turn();
+                        reset_budget();
                         return Poll::Pending;
                     }
                 }

@@ -73,6 +73,7 @@
 use crate::endpoint::{Buffer, Connector, DatagramPeer, Message};
 
 mod blocking_pool;
+mod budget;
 mod datagrams;
 mod deadline;
 mod default_runtime;
@@ -89,7 +90,6 @@ mod sending;
 mod stream;
 #[cfg(test)]
 mod test_executor;
-mod turn;
 mod waiting;
 mod watch;
 

@@ -4,10 +4,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, ready};
 
+use super::budget::{poll_budget, reset_budget};
 use super::default_runtime::default_runtime;
 use super::failure::refused;
 use super::runtime::{ProcessRuntime, Registration, Runtime};
-use super::turn::{end_turn, poll_turn};
 use crate::endpoint;
 use crate::endpoint::poll_group::Event;
 #[cfg(doc)]
@@ -81,7 +81,7 @@ impl PollGroup {
         let Self { registration, group } = self;
         poll_fn(|context| {
             loop {
-                ready!(poll_turn(context));
+                ready!(poll_budget(context));
                 let count = group.poll(events)?;
                 if count > 0 {
                     return Poll::Ready(Ok(count));
@@ -91,7 +91,7 @@ impl PollGroup {
                         readable.map_err(|error| refused("wait for", SUBJECT, &error))?;
                     }
                     Poll::Pending => {
-                        end_turn();
+                        reset_budget();
                         return Poll::Pending;
                     }
                 }

@@ -24,10 +24,10 @@ pub(in crate::endpoint) mod tokio;
 
 /// The services of an async runtime that the types of this module use.
 ///
-/// Implement it to use them on a runtime other than Tokio and smol, and pass it to [`Connection::connect_with`] and the
-/// `from_blocking_with` functions. The runtime is called when a task waits, and when an object is created or destroyed.
-/// It is not called for messages that have already arrived. After a fork, the child does not call the runtime of its
-/// parent.
+/// Implement this trait to use the types on a runtime other than Tokio and smol. Pass the runtime to
+/// [`Connection::connect_with`] and the `from_blocking_with` functions. The runtime is called when a task waits, and
+/// when an object is created or destroyed. It is not called for messages that have already arrived. After a fork, the
+/// child does not call the runtime of its parent.
 ///
 /// An [`io::Error`] that a method returns becomes the error of the call that waits. Its errno is kept, and so is the
 /// text of an error of the kind [`Unsupported`](io::ErrorKind::Unsupported); any other error becomes ECANCELED.
@@ -48,8 +48,8 @@ pub(in crate::endpoint) mod tokio;
 pub trait Runtime: Debug + Send + Sync + 'static {
     /// Begins to watch `descriptor` for readability.
     ///
-    /// Dropping the registration ends that. No descriptor is registered twice at a time: if one is, the runtime may
-    /// return an error (EEXIST).
+    /// Dropping the registration ends the watch. No descriptor is registered twice at a time; a runtime may return an
+    /// error (EEXIST) for a descriptor that is registered already.
     fn register(&self, descriptor: Descriptor) -> io::Result<Box<dyn RegisteredFd>>;
 
     /// Returns a future that is ready at `deadline`, or shortly afterwards.
@@ -124,7 +124,7 @@ impl ProcessRuntime {
         self.0.get()?.sleep_until(deadline).map(|sleep| RuntimeTimer(ProcessPart::new(sleep)))
     }
 
-    /// See [`Runtime::run_blocking`]. A forked child gets `work` back.
+    /// Runs `work` as [`Runtime::run_blocking`] does. A forked child gets `work` back.
     pub(super) fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
         match self.0.get() {
             Ok(runtime) => runtime.run_blocking(work),
@@ -184,12 +184,14 @@ impl Registration {
         Self(ProcessPart::new(registered))
     }
 
-    /// Returns `false` in a forked child, which must use neither the descriptor nor its tasks.
+    /// Returns `true` if this process made the registration.
+    ///
+    /// A forked child must use neither the descriptor nor its tasks.
     pub(super) fn is_owner(&self) -> bool {
         self.0.is_owner()
     }
 
-    /// See [`RegisteredFd::poll_readable`]. A forked child gets an error.
+    /// Waits as [`RegisteredFd::poll_readable`] does. A forked child gets an error.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.0.get() {
             Ok(registered) => registered.poll_readable(cx),

@@ -6,10 +6,10 @@
 //! - A task that finds no result becomes a waiter of the endpoint before it unlocks the state. So every later change
 //!   for its operation wakes it.
 //! - After that, the completion queues are armed, the event channel has been read to its end, and the completion
-//!   channel has reported all of its events. Or a thread sleeps on them, and wakes the waiters. Later events make the
-//!   descriptor readable again, which wakes one of the tasks: see [`watch`](super::watch).
-//! - A task that finds its result may leave events in the channels, or a queue unarmed. Then the next waiter is woken
-//!   when the state is unlocked, and the next task that sleeps on the descriptor.
+//!   channel has reported all of its events. Alternatively, a thread sleeps on the descriptors, and wakes the waiters.
+//!   Later events make the descriptor readable again, which wakes one of the tasks: see [`watch`](super::watch).
+//! - A task that finds its result may leave events in the channels, or a queue unarmed. Then unlocking the state wakes
+//!   the next waiter, and the next task that sleeps on the descriptor is woken too.
 //!
 //! A task stops waiting when it has its result or is dropped. It then removes its waiter, and another task is woken for
 //! the resource for which it was woken.
@@ -17,8 +17,8 @@
 use std::future::poll_fn;
 use std::task::{Poll, ready};
 
+use super::budget::{poll_budget, reset_budget};
 use super::failure::refused;
-use super::turn::{end_turn, poll_turn};
 use super::watch::{Sleeper, Watch};
 use crate::endpoint::core::EndReason;
 use crate::endpoint::core::operation::{Awaited, Operation};
@@ -60,7 +60,7 @@ pub(super) async fn wait_for<T>(
     let failed = |error| refused(operation.name(), shared.name.clone(), &error);
     poll_fn(|context| {
         loop {
-            ready!(poll_turn(context));
+            ready!(poll_budget(context));
             waiting.sleeper.set_awake();
             let waker = context.waker();
             match shared.until_task(awaited, &mut waiting.waiter, waker, &mut done) {
@@ -70,7 +70,7 @@ pub(super) async fn wait_for<T>(
             match waiting.sleeper.poll_readable(context) {
                 Poll::Ready(readable) => readable.map_err(failed)?,
                 Poll::Pending => {
-                    end_turn();
+                    reset_budget();
                     return Poll::Pending;
                 }
             }

@@ -63,7 +63,7 @@ impl Sleepers {
 
     /// Returns the number of unclaimed wakeups.
     ///
-    /// Call this before a check: the check then sees all events that these watchers have left.
+    /// Call this before a check: the check then sees all events that were left by the tasks that sent these wakeups.
     fn unclaimed(&self) -> u32 {
         self.unclaimed.load(Ordering::Acquire)
     }
@@ -85,7 +85,7 @@ impl Sleepers {
             self.unclaimed.fetch_add(1, Ordering::Release);
         }
         drop(list);
-        // After the list is unlocked: a waker may call the endpoint.
+        // The list is unlocked first, because a waker may call the endpoint.
         if let Some((_, waker)) = woken {
             waker.wake();
         }

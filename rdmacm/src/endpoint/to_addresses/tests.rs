@@ -4,12 +4,12 @@ use super::*;
 use crate::error::ErrorKind;
 
 fn addresses(value: impl ToAddresses) -> Vec<Address> {
-    value.to_target().resolve().expect("addresses")
+    value.to_target().resolve().expect("the addresses should be resolved")
 }
 
 #[test]
 fn all_forms_of_address_are_equal() {
-    let v4: SocketAddr = "10.0.0.1:7471".parse().expect("an address");
+    let v4: SocketAddr = "10.0.0.1:7471".parse().expect("the address should be parsed");
     let expected = vec![Address::from(v4)];
     assert_eq!(addresses("10.0.0.1:7471"), expected);
     assert_eq!(addresses(String::from("10.0.0.1:7471")), expected);
@@ -28,8 +28,9 @@ fn all_forms_of_address_are_equal() {
 
 #[test]
 fn lists_keep_their_order() {
-    let list: Vec<SocketAddr> =
-        ["10.0.0.2:1", "10.0.0.1:1"].map(|text| text.parse().expect("an address")).into();
+    let list: Vec<SocketAddr> = ["10.0.0.2:1", "10.0.0.1:1"]
+        .map(|text| text.parse().expect("the address should be parsed"))
+        .into();
     let expected: Vec<Address> = list.iter().copied().map(Address::from).collect();
     assert_eq!(addresses(&list[..]), expected);
     let mut tried = Vec::new();
@@ -40,13 +41,14 @@ fn lists_keep_their_order() {
             _ => Ok(address),
         }
     });
-    assert_eq!(found.expect("the second one"), expected[1]);
+    assert_eq!(found.expect("the second address should succeed"), expected[1]);
     assert_eq!(tried, expected);
 }
 
 #[test]
 fn infiniband_text_is_accepted_as_address() {
-    let ib = IbAddress::new("fe80::1".parse().expect("a GID"), PortSpace::Tcp, 7);
+    let ib =
+        IbAddress::new("fe80::1".parse().expect("the GID should be parsed"), PortSpace::Tcp, 7);
     assert_eq!(addresses(ib.to_string().as_str()), [Address::from(ib)]);
 }
 
@@ -58,6 +60,6 @@ fn malformed_text_is_refused() {
         assert!(error.to_string().contains("HOST:PORT"), "{error}");
     }
     let empty: &[SocketAddr] = &[];
-    let error = empty.to_target().resolve().expect_err("no address");
+    let error = empty.to_target().resolve().expect_err("an empty list should be refused");
     assert!(matches!(error.kind(), ErrorKind::InvalidInput { .. }), "{error}");
 }

@@ -84,7 +84,7 @@ impl Shared {
             Some(Ok(found)) => Ok(found),
             Some(Err(end)) => self.ended(operation, end, &mut done),
             None if is_thread => Err(self.error(operation, ErrorKind::TimedOut)),
-            // Without the name of the endpoint, which would have to be copied: this error is frequent.
+            // The error omits the name of the endpoint, because it is frequent and copying the name would cost time.
             None => Err(Error::would_block(operation.wait())),
         }
     }

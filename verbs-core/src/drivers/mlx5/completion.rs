@@ -160,9 +160,7 @@ impl Shared {
         changing.generations = self.unpolled(&changing.generations).into();
     }
 
-    /// Begins the generation of a shared receive queue in an XRC domain.
-    ///
-    /// The device knows the queue by `number`.
+    /// Begins the generation of the shared receive queue `number` in an XRC domain.
     pub(super) fn add_shared(
         self: &Arc<Self>,
         number: u32,
@@ -285,9 +283,7 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the generation of the completion `entry`, and `true` if the generation has ended.
-    ///
-    /// `next` is the number of the completion.
+    /// Returns the generation of `entry`, completion number `next`, and `true` if it has ended.
     #[inline(always)]
     fn find(
         &mut self,
@@ -339,8 +335,7 @@ impl Known {
     fn search_known(&mut self, shared: &Shared, entry: Entry<'_>, next: u64) -> Option<bool> {
         let number = entry.u32(at::USER_INDEX) & INDEX;
         self.search_list(self.key(entry), next).or_else(|| {
-            // The queue pair may be an XRC target, which has no table. The word then has the number of the shared
-            // queue.
+            // The queue pair may be an XRC target, which has no table. The word then has the number of its queue.
             if shared.names_user_index { None } else { self.search_list(SHARED | number, next) }
         })
     }
@@ -428,9 +423,7 @@ impl CqRing {
         self.shared.record.store(Word::First, index(self.next) & INDEX);
     }
 
-    /// Takes the next completion off the ring if it is frequent and its generation was found last.
-    ///
-    /// `opcode` is the opcode of the completion.
+    /// Takes the next completion, of `opcode`, if it is frequent and its generation was found last.
     #[inline(always)]
     fn take_frequent(&mut self, opcode: u8, into: &mut Completion) -> Option<usize> {
         let entry = self.ring.entry(index(self.next));

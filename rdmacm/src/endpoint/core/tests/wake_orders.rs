@@ -83,7 +83,7 @@ struct Scene {
 impl Scene {
     /// Makes all callers wait in their order for an endpoint without a free buffer.
     ///
-    /// One buffer is posted. If two callers wait for a send, both are.
+    /// One buffer is posted. If two callers wait for a send, two buffers are posted.
     fn new(mut endpoint: Endpoint, callers: &[(Operation, WaiterKind)]) -> Self {
         let caller = |(operation, kind): &(Operation, WaiterKind)| {
             let post = || endpoint.post(true).expect("a buffer should be free");
@@ -95,7 +95,10 @@ impl Scene {
         if callers.iter().all(|caller| caller.slot.is_none()) {
             endpoint.post(false).expect("a buffer should be free");
         }
-        let held = endpoint.core.acquire_buffer().map(|acquired| acquired.expect("not the end"));
+        let held = endpoint
+            .core
+            .acquire_buffer()
+            .map(|acquired| acquired.expect("the endpoint should not have ended"));
         let mut scene = Self {
             endpoint,
             waiters: WaiterList::default(),
@@ -192,11 +195,15 @@ impl Scene {
         let available = core.take_available();
         let wake = |id, ()| {
             let mut callers = callers.iter_mut();
-            let woken = callers.find(|caller| caller.id == Some(id)).expect("a caller that waits");
+            let woken = callers
+                .find(|caller| caller.id == Some(id))
+                .expect("the woken caller should be waiting");
             woken.is_asleep = false;
         };
         let is_done = |awaited: Awaited| {
-            awaited.target.is_some_and(|slot| core.has_outcome(slot.try_into().expect("a slot")))
+            awaited.target.is_some_and(|slot| {
+                core.has_outcome(slot.try_into().expect("the target should be a slot"))
+            })
         };
         let needs_caller = |interest| core.needs_caller(queues, interest);
         waiters.wake(&available, reader.is_some(), is_done, needs_caller, wake);
@@ -352,7 +359,7 @@ impl Scene {
         if kind == WaiterKind::Thread && !is_parked {
             self.reader = Some(id);
             if self.waiters.is_single() && !self.has_event_loop {
-                // It has found no change for a waiter.
+                // The only waiter has checked the state, so there is no change for another one.
                 return;
             }
         }
@@ -428,7 +435,7 @@ impl Scene {
             let sleeping_loop =
                 count(&|c| c.operation == operation && is_loop(c) && c.is_asleep) > 0;
             if sleeping_loop && available > awake {
-                return Some("an event loop wakes for what no awake caller will take");
+                return Some("an event loop wakes for a resource that no awake caller will take");
             }
         }
         let is_shared = |caller: &Caller| {
@@ -473,7 +480,9 @@ impl Scene {
 /// Returns `true` if a call of `awaited` would have a result.
 fn is_ready(core: &Core<TestBuffer, u32>, awaited: Awaited) -> bool {
     core.is_ready(awaited.operation).unwrap_or_else(|| {
-        awaited.target.is_some_and(|slot| core.has_outcome(slot.try_into().expect("a slot")))
+        awaited.target.is_some_and(|slot| {
+            core.has_outcome(slot.try_into().expect("the target should be a slot"))
+        })
     })
 }
 

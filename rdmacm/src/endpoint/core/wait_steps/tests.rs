@@ -9,7 +9,7 @@ fn next(steps: &mut WaitSteps, endpoint: &mut Endpoint, polls_again: bool) -> Wa
     steps.next(core, Some(queues), Interest::Messages, &others, || polls_again)
 }
 
-/// Each read finds a CM event, which may have the result of the call.
+/// Checks reads that each find a CM event, which may have the result of the call.
 #[test]
 fn task_reads_four_times_and_leaves() {
     let (mut endpoint, mut steps) = (Endpoint::roce(), WaitSteps::new(WaiterKind::Task));
@@ -29,9 +29,9 @@ fn task_leaves_after_read_without_event() {
     assert!(steps.is_over() && !steps.has_read_often());
 }
 
-/// A completion event without a completion may hide another event.
+/// Checks that a call leaves only if it finds nothing twice.
 ///
-/// The call leaves only if it finds nothing twice.
+/// A completion event without a completion may hide another event.
 #[test]
 fn task_leaves_after_event_without_completion() {
     for has_completed in [false, true] {
@@ -60,7 +60,7 @@ fn only_thread_polls_again_and_sleeps() {
     }
 }
 
-/// This side has aborted the endpoint: nothing can be armed.
+/// Checks a call after this side has aborted the endpoint: nothing can be armed.
 #[test]
 fn call_without_objects_arms_nothing() {
     let mut endpoint = Endpoint::roce();

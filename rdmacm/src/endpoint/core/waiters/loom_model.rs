@@ -224,7 +224,7 @@ impl Endpoint {
                     }
                     WaitStep::Leave => continue,
                     WaitStep::Sleep => {}
-                    step => unreachable!("{step:?} of a connection that does not poll again"),
+                    step => unreachable!("a connection should not take the step {step:?}"),
                 }
             }
             let is_parked = state.waiters.parks(waiter, state.reader.is_some());
@@ -280,7 +280,7 @@ fn one_of_three_leaves(kinds: [WaiterKind; 2], leaver: WaiterKind) {
         endpoint.give();
         let acquired = threads.map(|thread| thread.join().expect("no thread panics"));
         let count = acquired.iter().filter(|has_buffer| **has_buffer).count();
-        assert_eq!(count, 1, "one waiter has it");
+        assert_eq!(count, 1, "one waiter should have the buffer");
     });
 }
 

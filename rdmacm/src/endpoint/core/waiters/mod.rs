@@ -81,7 +81,7 @@ pub(in crate::endpoint) struct Available {
 impl Available {
     /// Returns `true` if a waiter for `awaited` finds its result.
     ///
-    /// `is_done` decides that for one of several operations.
+    /// For an operation with a target, `is_done` decides if the operation has its result.
     fn allows(&self, awaited: Awaited, is_done: impl Fn(Awaited) -> bool) -> bool {
         let may_be_done = match awaited.operation {
             _ if self.has_ended => return true,
@@ -333,9 +333,9 @@ impl<W> WaiterList<W> {
 
     /// Wakes the waiters that find their result.
     ///
-    /// It wakes one more if otherwise no event would reach the sleeping ones.
+    /// It wakes one more waiter if otherwise no event would reach the sleeping waiters.
     ///
-    /// `is_done` decides if one of several operations has its result. `needs_caller` decides if the endpoint needs a
+    /// `is_done` decides if an operation with a target has its result. `needs_caller` decides if the endpoint needs a
     /// caller with that interest. `has_reader` means that a thread sleeps on the descriptors.
     pub(in crate::endpoint) fn wake(
         &mut self,
@@ -383,7 +383,7 @@ impl<W> WaiterList<W> {
         }
     }
 
-    /// Returns `false` if no waiter is asleep that `available` concerns.
+    /// Returns `true` if a waiter that `available` concerns is asleep.
     ///
     /// With many waiters this saves checking each of them whenever the endpoint is unlocked.
     fn may_wake(&self, available: &Available) -> bool {
@@ -417,7 +417,7 @@ impl<W> WaiterList<W> {
         } else if self.asleep[THREADS] + self.asleep[TASKS] > 0 {
             kinds.position(|kind| kind != WaiterKind::EventLoop)
         } else {
-            // Its descriptor is readable already if one of its waiters is awake.
+            // The descriptor of an event loop is readable already if one of the waiters of the loop is awake.
             (!self.has_awake_loop()).then_some(0)
         };
         if let Some((id, waker)) = index.and_then(|index| self.take_waker(index)) {

@@ -27,7 +27,7 @@ fn messages(messages: usize) -> Available {
 fn each_message_wakes_one_waiter() {
     let (mut list, _) = sleeping(&[RECEIVE, Operation::AcquireBuffer, RECEIVE, RECEIVE]);
     assert_eq!(woken(&mut list, messages(1)), [0]);
-    assert!(woken(&mut list, messages(1)).is_empty(), "the first one will take it");
+    assert!(woken(&mut list, messages(1)).is_empty(), "the first waiter will take the message");
     assert_eq!(woken(&mut list, messages(3)), [2, 3]);
     assert_eq!(woken(&mut list, Available { buffers: 9, ..messages(0) }), [1]);
 }
@@ -38,7 +38,7 @@ fn departure_of_woken_waiter_wakes_next() {
     assert_eq!(woken(&mut list, messages(1)), [0]);
     list.remove(ids[0]);
     assert_eq!(woken(&mut list, messages(1)), [1]);
-    // It finds that another caller has taken the message, and sleeps again.
+    // The woken waiter finds that another caller has taken the message, and sleeps again.
     list.set_asleep(ids[1], 1);
     assert!(woken(&mut list, messages(0)).is_empty());
     assert_eq!(woken(&mut list, messages(1)), [1]);
@@ -76,7 +76,7 @@ fn threads_without_reader_get_successor() {
     let (mut list, ids) = sleeping(&[RECEIVE, Operation::AcquireBuffer]);
     assert_eq!(successor(&mut list, true, false), None);
     assert_eq!(successor(&mut list, false, false), Some(0));
-    assert_eq!(successor(&mut list, false, false), None, "one is awake");
+    assert_eq!(successor(&mut list, false, false), None, "one thread is awake");
     list.remove(ids[0]);
     assert_eq!(successor(&mut list, false, false), Some(1));
     // Tasks are woken by their runtime, unless no event will arrive.
@@ -140,7 +140,7 @@ fn completion_wakes_only_its_own_waiter() {
     let available = Available { has_completed: true, ..Available::default() };
     let is_done = |awaited: Awaited| awaited.target == Some(5);
     list.wake_ready(&available, is_done, |_, number| woken.push(number));
-    assert_eq!(woken, [1, 2], "a waiter without a slot looks itself");
+    assert_eq!(woken, [1, 2], "a waiter without a slot checks for its result itself");
 }
 
 /// Checks the waiter that is woken to arm a queue while all sleep.
@@ -164,7 +164,7 @@ fn loop_is_last_successor() {
     list.remove(task);
     assert_eq!(successor(&mut list), Some(0));
     assert_eq!(successor(&mut list), None, "the loop is awake");
-    // It may never try again, so a task that waits later gets a separate successor.
+    // The event loop may never try again, so a task that waits later is woken too.
     let task = list.add(RECEIVE.into(), WaiterKind::Task);
     list.set_asleep(task, 1);
     assert_eq!(successor(&mut list), Some(1));
@@ -172,11 +172,11 @@ fn loop_is_last_successor() {
 
 /// Checks that a thread that waits again leaves the descriptors to the successor that it woke.
 ///
-/// If that thread has left, it does not.
+/// If the successor has left, the thread uses the descriptors itself.
 #[test]
 fn awake_thread_is_known_to_others() {
     let (mut list, ids) = sleeping(&[RECEIVE; 2]);
-    assert!(!list.has_other_awake_thread(None), "both sleep");
+    assert!(!list.has_other_awake_thread(None), "both threads should be asleep");
     list.set_awake(ids[0]);
     assert!(!list.has_other_awake_thread(Some(ids[0])), "the caller is no other thread");
     assert!(list.has_other_awake_thread(None));
@@ -197,11 +197,15 @@ fn only_awake_takers_count_against_messages() {
     let event_loop = list.add(RECEIVE.into(), WaiterKind::EventLoop);
     list.set_awake(ids[1]);
     list.set_awake(ids[0]);
-    assert!(woken(&mut list, messages(1)).is_empty(), "the first one will take it");
+    assert!(woken(&mut list, messages(1)).is_empty(), "the first waiter will take the message");
     list.set_asleep(ids[0], 0);
     list.set_asleep(event_loop, 3);
     assert_eq!(woken(&mut list, messages(1)), [0]);
     list.remove(ids[0]);
     assert_eq!(woken(&mut list, messages(1)), [2]);
-    assert_eq!(woken(&mut list, messages(2)), [3], "nothing is left for it but to try");
+    assert_eq!(
+        woken(&mut list, messages(2)),
+        [3],
+        "the event loop should be woken if no other waiter sleeps"
+    );
 }

@@ -15,8 +15,14 @@ fn descriptor_is_read() {
     let remote = RemoteMemory::from_bytes(&descriptor()).expect("the descriptor is valid");
     assert_eq!((remote.len(), remote.access()), (100, RemoteAccess::READ | RemoteAccess::WRITE));
     let part = |offset, length| remote.part("read", RemoteAccess::READ, offset, length);
-    assert_eq!(part(0, 100).expect("all of it"), (0x7f00_0000_1000, 0x102));
-    assert_eq!(part(100, 0).expect("its end"), (0x7f00_0000_1064, 0x102));
+    assert_eq!(
+        part(0, 100).expect("the whole memory should be allowed"),
+        (0x7f00_0000_1000, 0x102)
+    );
+    assert_eq!(
+        part(100, 0).expect("the end of the memory should be allowed"),
+        (0x7f00_0000_1064, 0x102)
+    );
 }
 
 #[test]
@@ -24,9 +30,14 @@ fn access_beyond_range_or_grant_is_refused() {
     let remote = RemoteMemory::from_bytes(&descriptor()).expect("the descriptor is valid");
     for (offset, length) in [(0, 101), (100, 1), (u64::MAX, 1), (u64::MAX, 0), (1, usize::MAX)] {
         let error = remote.part("write", RemoteAccess::WRITE, offset, length);
-        assert_eq!(error.expect_err("outside").errno(), libc::EINVAL, "{offset}, {length}");
+        assert_eq!(
+            error.expect_err("bytes outside of the memory should be refused").errno(),
+            libc::EINVAL,
+            "{offset}, {length}"
+        );
     }
-    let error = remote.part("change", RemoteAccess::ATOMIC, 0, 8).expect_err("not given");
+    let error =
+        remote.part("change", RemoteAccess::ATOMIC, 0, 8).expect_err("the right should be missing");
     assert_eq!(error.errno(), libc::EACCES);
     assert!(error.to_string().contains("does not grant RemoteAccess::ATOMIC"), "{error}");
 }
@@ -35,8 +46,12 @@ fn access_beyond_range_or_grant_is_refused() {
 fn unaligned_number_is_refused() {
     let remote =
         RemoteMemory::new(0x1000, 7, 16, RemoteAccess::all()).expect("the description is valid");
-    remote.changing(8, AtomicOperation::FetchAdd { add: 1 }).expect("aligned");
-    let error = remote.changing(4, AtomicOperation::FetchAdd { add: 1 }).expect_err("not aligned");
+    remote
+        .changing(8, AtomicOperation::FetchAdd { add: 1 })
+        .expect("an aligned number should be allowed");
+    let error = remote
+        .changing(4, AtomicOperation::FetchAdd { add: 1 })
+        .expect_err("an unaligned number should be refused");
     assert_eq!(error.errno(), libc::EINVAL);
     assert!(error.to_string().contains("the number at offset 4"), "{error}");
 }
@@ -48,8 +63,8 @@ fn memory_of_other_library_is_checked() {
     assert_eq!((remote.addr(), remote.rkey(), remote.len()), (0x1000, 7, 16));
     assert_eq!(remote.part("change", RemoteAccess::ATOMIC, 8, 8).ok(), Some((0x1008, 7)));
     for (addr, length) in [(0, 0), (u64::MAX, 1), (1, u64::MAX)] {
-        let error =
-            RemoteMemory::new(addr, 7, length, RemoteAccess::READ).expect_err("no such memory");
+        let error = RemoteMemory::new(addr, 7, length, RemoteAccess::READ)
+            .expect_err("the memory should be refused");
         assert_eq!(error.errno(), libc::EINVAL);
     }
 }
@@ -74,15 +89,16 @@ fn serialized_memory_is_checked() {
 fn malformed_descriptor_is_refused() {
     let whole = descriptor();
     for length in 0..whole.len() {
-        RemoteMemory::from_bytes(&whole[..length]).expect_err("truncated");
+        RemoteMemory::from_bytes(&whole[..length]).expect_err("the length should be refused");
     }
-    RemoteMemory::from_bytes(&[&whole[..], &[0]].concat()).expect_err("too long");
+    RemoteMemory::from_bytes(&[&whole[..], &[0]].concat())
+        .expect_err("the length should be refused");
     for (place, byte) in [(0, 0), (0, 2), (1, 8), (1, 0xff), (2, 1), (3, 1), (23, 0), (8, 0xff)] {
         let mut forged = whole;
         forged[place] = byte;
         if place == 8 {
             forged[9..24].fill(0xff);
         }
-        RemoteMemory::from_bytes(&forged).expect_err("forged");
+        RemoteMemory::from_bytes(&forged).expect_err("a forged descriptor should be refused");
     }
 }

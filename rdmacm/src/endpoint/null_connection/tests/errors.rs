@@ -1,4 +1,4 @@
-//! Tests of errors of the safe tier: which call failed, why, and what the user can do.
+//! Tests of errors of connections: the failed call, the cause, and the hint.
 
 use std::time::Duration;
 
@@ -7,34 +7,40 @@ use crate::endpoint::Buffer;
 use crate::error::{Error, ErrorKind, hint};
 
 fn all_buffers(own: &Loopback) -> Vec<Buffer> {
-    (0..SENDS).map(|_| own.connection.try_acquire_buffer().expect("a buffer")).collect()
+    (0..SENDS)
+        .map(|_| own.connection.try_acquire_buffer().expect("a buffer should be free"))
+        .collect()
 }
 
 #[test]
 fn acquire_timeout_names_send_buffers() {
     let own = loopback();
     let _held = all_buffers(&own);
-    let error = own.connection.acquire_buffer_timeout(Duration::ZERO).expect_err("all are held");
+    let error = own
+        .connection
+        .acquire_buffer_timeout(Duration::ZERO)
+        .expect_err("no buffer should be free");
     assert_eq!((error.kind(), error.hint()), (&ErrorKind::TimedOut, Some(hint::SEND_BUFFERS)));
 }
 
 #[test]
 fn long_message_hint_names_setting() {
     let own = loopback();
-    let error = own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("too long");
+    let error =
+        own.connection.post_bytes(&[0; LENGTH + 1]).expect_err("the length should be refused");
     assert_eq!((error.errno(), error.hint()), (libc::EMSGSIZE, Some(hint::SEND_BUFFER_SIZE)));
 }
 
-/// `post_bytes` acquires a buffer, but its errors name sending.
+/// Checks that the errors of `post_bytes`, which acquires a buffer, name sending.
 #[test]
 fn ended_connection_names_call_and_side() {
     let own = loopback();
     own.connection.abort();
     let long = [0; LENGTH];
     let failures: [Error; 3] = [
-        own.connection.post_bytes(b"x").expect_err("ended"),
-        own.connection.try_post_bytes(&long).expect_err("ended"),
-        own.connection.recv().map(drop).expect_err("ended"),
+        own.connection.post_bytes(b"x").expect_err("the connection should have ended"),
+        own.connection.try_post_bytes(&long).expect_err("the connection should have ended"),
+        own.connection.recv().map(drop).expect_err("the connection should have ended"),
     ];
     for (error, operation) in failures.iter().zip(["send on", "send on", "receive on"]) {
         assert_eq!((error.operation(), error.kind()), (operation, &ErrorKind::Disconnected));

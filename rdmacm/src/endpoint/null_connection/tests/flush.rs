@@ -21,12 +21,18 @@ impl Loopback {
     /// Sends a message, and receives it.
     fn send_and_receive(&self) -> Message {
         self.send(8);
-        self.connection.try_recv().expect("receive").expect("a message")
+        self.connection.try_recv().expect("receive").expect("a message should have arrived")
     }
 
     /// Moves the queue pair to ERR.
     fn move_to_err(&self) {
-        let qp = self.connection.shared.lock_here().state.qp().expect("a queue pair");
+        let qp = self
+            .connection
+            .shared
+            .lock_here()
+            .state
+            .qp()
+            .expect("the endpoint should have a queue pair");
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
     }
 
@@ -45,7 +51,7 @@ fn count(recorder: &Recorder, command: u32) -> usize {
     recorder.commands().into_iter().filter(|recorded| *recorded == command).count()
 }
 
-/// The device completes a receive that is posted in ERR only after a command.
+/// Checks a receive that is posted in ERR, and that the device completes only after a command.
 ///
 /// Builds with debug assertions panic if a command is issued while the state is locked.
 #[test]
@@ -60,11 +66,11 @@ fn receive_in_err_is_flushed_after_unlock() {
     assert_eq!(changes(), before, "the doorbell flushes a send");
     drop(message);
     assert_eq!(changes(), before + 1);
-    own.connection.stats().expect("this process");
-    assert_eq!(changes(), before + 1, "it was flushed once");
+    own.connection.stats().expect("stats should succeed");
+    assert_eq!(changes(), before + 1, "the receive should be flushed once");
 }
 
-/// A call that may wake a waiter flushes too.
+/// Checks that a call that may wake a waiter flushes too.
 #[test]
 fn send_in_err_is_flushed_if_loop_waits() {
     let own = loopback(UverbsFile::silent(), FlushMode::Library);
@@ -74,7 +80,7 @@ fn send_in_err_is_flushed_if_loop_waits() {
     assert!(!own.owes_flush());
 }
 
-/// If the kernel refuses the queue pair that raises the event, the flushing thread polls nevertheless.
+/// Checks that the flushing thread polls if the kernel refuses the queue pair that raises the event.
 #[test]
 fn flushed_send_is_polled_without_event() {
     let (file, recorder) = UverbsFile::recording();
@@ -85,9 +91,9 @@ fn flushed_send_is_polled_without_event() {
     assert!(own.with_state(|locked| locked.state.core.has_sent_all()));
 }
 
-/// A private queue pair raises the event of injected completions.
+/// Checks the destruction of the private queue pair that raises the event of injected completions.
 ///
-/// Builds with debug assertions panic if it is destroyed while the state is locked.
+/// Builds with debug assertions panic if the queue pair is destroyed while the state is locked.
 #[test]
 fn polled_wakeup_is_destroyed_by_next_arming() {
     let (file, recorder) = UverbsFile::recording();
@@ -102,7 +108,7 @@ fn polled_wakeup_is_destroyed_by_next_arming() {
 
 /// Reads all bytes from `socket`, and returns `true` if there were any.
 fn drain(mut socket: &UnixStream) -> bool {
-    socket.set_nonblocking(true).expect("this process's socket");
+    socket.set_nonblocking(true).expect("set_nonblocking should succeed");
     let mut bytes = [0; 4096];
     let mut read = || socket.read(&mut bytes).is_ok_and(|count| count > 0);
     let had_bytes = read();
@@ -112,14 +118,16 @@ fn drain(mut socket: &UnixStream) -> bool {
 
 /// Fills `file`, which is a socket, so that the next command waits.
 fn fill(file: &UverbsFile) {
-    let fd = file.as_fd().try_clone_to_owned().expect("a descriptor");
+    let fd = file.as_fd().try_clone_to_owned().expect("the descriptor should be duplicated");
     let mut socket = UnixStream::from(fd);
-    socket.set_nonblocking(true).expect("a socket");
+    socket.set_nonblocking(true).expect("set_nonblocking should succeed");
     while socket.write(&[0]).is_ok() {}
-    socket.set_nonblocking(false).expect("a socket");
+    socket.set_nonblocking(false).expect("set_nonblocking should succeed");
 }
 
-/// The flush uses the queue pair, and an abort returns only after all objects are destroyed.
+/// Checks that an abort waits for a flush, which uses the queue pair.
+///
+/// An abort returns only after all objects are destroyed.
 #[test]
 fn abort_waits_until_requests_are_flushed() {
     let (file, device) = UverbsFile::on_socket();

@@ -31,7 +31,7 @@ impl Subscriber for Caller {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, _: &Event<'_>) {
-        self.connection.stats().expect("the connection of this process");
+        self.connection.stats().expect("stats should succeed");
         self.reports.fetch_add(1, Ordering::Relaxed);
         assert!(!self.panics, "the subscriber panics");
     }
@@ -59,10 +59,10 @@ fn reports_of_end(panics: bool) -> u32 {
 
 #[test]
 fn subscriber_calls_connection() {
-    assert_eq!(reports_of_end(false), 2, "the removal and the abort");
+    assert_eq!(reports_of_end(false), 2, "the removal and the abort should be reported");
 }
 
 #[test]
 fn panicking_subscriber_stops_no_call() {
-    assert_eq!(reports_of_end(true), 2, "the removal and the abort");
+    assert_eq!(reports_of_end(true), 2, "the removal and the abort should be reported");
 }

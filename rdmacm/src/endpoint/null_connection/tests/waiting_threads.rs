@@ -64,7 +64,11 @@ impl<'s, 'e: 's> Scene<'s, 'e> {
     /// Starts a thread that receives a message, and waits until it sleeps.
     fn start_receiver(&self) -> ScopedJoinHandle<'s, usize> {
         let connection = &self.own.connection;
-        self.start(move || in_time(|| connection.recv_timeout(LONG)).expect("not the end").len())
+        self.start(move || {
+            in_time(|| connection.recv_timeout(LONG))
+                .expect("the endpoint should not have ended")
+                .len()
+        })
     }
 
     /// Starts a thread that waits for a buffer, and waits until it sleeps.
@@ -111,7 +115,7 @@ impl<'s, 'e: 's> Scene<'s, 'e> {
     /// Sends a message whose buffer does not become free: the returned operation keeps it.
     #[must_use = "dropping the operation frees the buffer"]
     fn send_and_keep_buffer(&mut self) -> RemoteOperation<Buffer> {
-        let buffer = self.held.pop().expect("a held buffer");
+        let buffer = self.held.pop().expect("a buffer should be held");
         let sent = self.own.connection.start_send(buffer).expect("post");
         self.own.raise_event();
         sent
@@ -119,7 +123,7 @@ impl<'s, 'e: 's> Scene<'s, 'e> {
 
     /// Posts a message in a held buffer, and raises the event of its receive.
     fn send(&mut self) {
-        let buffer = self.held.pop().expect("a held buffer");
+        let buffer = self.held.pop().expect("a buffer should be held");
         self.own.connection.post_send(buffer).expect("post");
         self.own.raise_event();
     }
@@ -137,7 +141,7 @@ fn event_wakes_reader_and_parked_thread() {
     }
 }
 
-/// The reader polls a message for the parked thread while it waits for another result.
+/// Checks a reader that polls a message for the parked thread while it waits for another result.
 #[test]
 fn reader_wakes_thread_of_other_operation() {
     check(|mut scene, _| {
@@ -150,7 +154,7 @@ fn reader_wakes_thread_of_other_operation() {
     });
 }
 
-/// No event reports a buffer that is given back.
+/// Checks a buffer that is given back, which no event reports.
 #[test]
 fn free_buffer_wakes_reader_which_hands_over() {
     check(|mut scene, has_event_loop| {
@@ -174,13 +178,16 @@ fn free_buffer_wakes_parked_thread_alone() {
         let reader = scene.reader().id;
         scene.held.pop();
         let _buffer = join(taker);
-        assert!(scene.has_sleepers(1) && scene.reader().id == reader, "the reader sleeps on");
+        assert!(
+            scene.has_sleepers(1) && scene.reader().id == reader,
+            "the reader should still be asleep"
+        );
         scene.send();
         assert_eq!(join(receiver), LENGTH);
     });
 }
 
-/// The thread that takes the place of the reader gets a later message.
+/// Checks that the thread that takes the place of the reader gets a later message.
 ///
 /// If the processor is slow, the receiver starts after the timeout of the reader, and shows nothing.
 #[test]
@@ -194,11 +201,11 @@ fn timeout_of_reader_hands_descriptors_over() {
         assert_eq!(kind(join(taker)), ErrorKind::TimedOut);
         wait_until(|| scene.has_sleepers(1));
         scene.send();
-        assert_eq!(join(receiver).expect("not the end").len(), LENGTH);
+        assert_eq!(join(receiver).expect("the endpoint should not have ended").len(), LENGTH);
     });
 }
 
-/// A thread that sleeps on the descriptor would take the events of an event loop that comes later.
+/// Checks a reader on the descriptor that would take the events of an event loop that comes later.
 #[test]
 fn event_loop_moves_reader_to_thread_epoll() {
     check(|mut scene, has_event_loop| {
@@ -210,7 +217,7 @@ fn event_loop_moves_reader_to_thread_epoll() {
         scene.send();
         assert_eq!(join(receiver), LENGTH);
         assert!(scene.own.is_readable(PollTimeout::ZERO), "the event is reported to the loop too");
-        let _buffer = scene.own.connection.try_acquire_buffer().expect("a free buffer");
+        let _buffer = scene.own.connection.try_acquire_buffer().expect("a buffer should be free");
         // The first of these calls arms the queues, and the second one reads the event.
         for _ in 0..2 {
             assert!(would_block(scene.own.connection.try_recv()).is_none());
@@ -219,7 +226,7 @@ fn event_loop_moves_reader_to_thread_epoll() {
     });
 }
 
-/// The thread that sleeps on the thread epoll instance reads only the events of that instance.
+/// Checks that a thread on the thread epoll instance reads only the events of that instance.
 #[test]
 fn event_loop_reads_event_beside_reader() {
     check(|mut scene, _| {
@@ -238,16 +245,26 @@ fn event_loop_reads_event_beside_reader() {
     });
 }
 
-/// A thread that sleeps gets the error of the receive that another thread could not post.
+/// Checks that a sleeping thread gets the error of a receive that another thread could not post.
 #[test]
 fn refused_repost_wakes_reader() {
     check(|mut scene, _| {
         scene.send();
-        let message = scene.own.connection.recv().expect("receive").expect("not the end");
+        let message = scene
+            .own
+            .connection
+            .recv()
+            .expect("receive")
+            .expect("the endpoint should not have ended");
         let connection = &scene.own.connection;
         let receiver = scene.start(|| result_in_time(|| connection.recv_timeout(LONG)));
-        let qp = connection.shared.lock_here().state.qp().expect("a queue pair");
-        // It refuses all receives from now on.
+        let qp = connection
+            .shared
+            .lock_here()
+            .state
+            .qp()
+            .expect("the endpoint should have a queue pair");
+        // In RESET the queue pair refuses all receives.
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RESET)).expect("modify");
         drop(message);
         let refused = join(receiver).expect_err("the receive should be refused");

@@ -12,7 +12,7 @@ fn default_fits_linux_limit_of_locked_memory() {
 #[test]
 fn impossible_parameters_are_refused() {
     let config = PollGroupConfig::default;
-    config().check().expect("the default is possible");
+    config().check().expect("the default should be possible");
     for refused in [
         config().receive_buffers(0),
         config().send_buffers(0),
@@ -24,7 +24,7 @@ fn impossible_parameters_are_refused() {
         config().rnr_retry_count(8),
         config().keep_alive_interval(Some(Duration::ZERO)),
     ] {
-        refused.check().expect_err("no group has this");
+        refused.check().expect_err("the value should be refused");
     }
 }
 

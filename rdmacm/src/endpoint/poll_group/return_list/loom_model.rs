@@ -70,7 +70,7 @@ fn loom_dropped_buffers_wake_sleeping_group() {
     });
 }
 
-/// The group lacks a buffer after its last poll, and waits for the descriptor before it polls again.
+/// Checks a group that lacks a buffer after its last poll, and waits before it polls again.
 #[test]
 fn loom_buffer_for_sending_wakes_group_that_lacks_one() {
     check(|| {

@@ -9,7 +9,7 @@ fn error(kind: ErrorKind) -> Error {
     Error::new("wait for", "an event", kind)
 }
 
-/// Groups, one of them being joined.
+/// Returns the groups of a socket that is joining one group.
 fn joining() -> Groups {
     let mut groups = Groups::default();
     groups.begin(address(1)).expect("the socket should not be in the group");
@@ -27,9 +27,12 @@ fn lost_group_is_reported_once() {
     // If the joining fails, only its caller gets the error.
     lose(&mut groups, ErrorKind::TimedOut);
     assert!(groups.loss().is_none());
-    let error = groups.answer(address(1)).expect("an answer").expect_err("a failure");
+    let error = groups
+        .answer(address(1))
+        .expect("the answer should be known")
+        .expect_err("the joining should have failed");
     assert_eq!(*error.kind(), ErrorKind::TimedOut);
-    assert!(groups.answer(address(1)).is_none(), "once");
+    assert!(groups.answer(address(1)).is_none(), "the answer should be taken once");
     groups.check(address(1)).expect("the group should not be lost");
     assert!(!groups.has_loss());
     let lost = ErrorKind::Os(libc::ENETRESET);
@@ -38,12 +41,18 @@ fn lost_group_is_reported_once() {
     let loss = groups.loss().expect("the group should be lost");
     assert_eq!(*loss.kind(), lost);
     assert!(loss.to_string().contains("stay in the multicast group 239.0.0.1:0"), "{loss}");
-    assert!(groups.loss().is_none(), "once");
-    assert_eq!(*groups.check(address(1)).expect_err("still").kind(), lost);
+    assert!(groups.loss().is_none(), "the loss should be reported once");
+    assert_eq!(
+        *groups.check(address(1)).expect_err("the socket should not be in the group").kind(),
+        lost
+    );
     let later = ErrorKind::Os(libc::EIO);
     lose(&mut groups, later.clone());
     assert!(!groups.has_loss() && groups.loss().is_none(), "the loss was reported");
-    assert_eq!(*groups.check(address(1)).expect_err("still").kind(), later);
+    assert_eq!(
+        *groups.check(address(1)).expect_err("the socket should not be in the group").kind(),
+        later
+    );
     groups.forget(address(1));
     groups.check(address(1)).expect("the group should have been left");
     // No event of a group that was left is reported.
@@ -55,13 +64,20 @@ fn lost_group_is_reported_once() {
 fn repeated_group_loss_is_reported_once() {
     let mut groups = joining();
     groups.handle_event(address(1), Err(error(ErrorKind::TimedOut)));
-    groups.answer(address(1)).expect("an answer").expect_err("a failure");
+    groups
+        .answer(address(1))
+        .expect("the answer should be known")
+        .expect_err("the joining should have failed");
     for _ in 0..1000 {
         lose(&mut groups, ErrorKind::Os(libc::EIO));
     }
     lose(&mut groups, ErrorKind::Os(libc::ENETRESET));
     let loss = groups.loss().expect("the group is lost");
-    assert_eq!(*loss.kind(), ErrorKind::Os(libc::ENETRESET), "the latest reason");
+    assert_eq!(
+        *loss.kind(),
+        ErrorKind::Os(libc::ENETRESET),
+        "the latest reason should be reported"
+    );
     assert!(groups.loss().is_none() && !groups.has_loss());
 }
 
@@ -90,11 +106,14 @@ fn answer_is_known_by_number() {
 fn left_group_is_joined_again_after_command() {
     let mut groups = joining();
     lose(&mut groups, ErrorKind::TimedOut);
-    groups.answer(address(1)).expect("an answer").expect_err("a failure");
+    groups
+        .answer(address(1))
+        .expect("the answer should be known")
+        .expect_err("the joining should have failed");
     groups.leave(address(1));
     lose(&mut groups, ErrorKind::TimedOut);
-    assert!(!groups.has_loss(), "the socket leaves it");
-    groups.begin(address(1)).expect_err("the command to leave runs");
+    assert!(!groups.has_loss(), "the socket should be leaving the group");
+    groups.begin(address(1)).expect_err("a group that is being left should not be joined");
     groups.forget(address(1));
     groups.begin(address(1)).expect("a group that was left should be joined again");
 }

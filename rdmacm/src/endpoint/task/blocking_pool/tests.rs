@@ -68,14 +68,14 @@ fn forked_child_drops_value_itself() {
     assert_eq!(DROPS.load(Ordering::Relaxed), 1, "the parent should use its runtime");
 }
 
-/// The threads of the runtime exist in the parent alone.
+/// Checks work of a forked child, which has no threads of the runtime.
 #[test]
 fn forked_child_runs_work_itself() {
     let pool = pool(Pool::Forgets);
     assert!(in_child(|| block_on(run_blocking(&pool, || 1)) == Some(1)));
 }
 
-/// Reports the thread that drops it.
+/// A value that reports the thread that drops it.
 struct Reports(mpsc::Sender<ThreadId>);
 
 impl Drop for Reports {

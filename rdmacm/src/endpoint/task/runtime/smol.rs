@@ -53,7 +53,8 @@ struct Registered(Async<Descriptor>);
 
 impl RegisteredFd for Registered {
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Ready once for each event. The next call asks the kernel again, which reports a descriptor that is readable.
+        // Each event makes this ready once. The next call asks the kernel again, which reports a descriptor that is
+        // readable.
         self.0.poll_readable(cx)
     }
 }

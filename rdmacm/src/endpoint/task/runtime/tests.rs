@@ -58,18 +58,19 @@ impl Drop for Counted {
 
 #[test]
 fn forked_child_uses_no_part_of_runtime() {
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
+    let epoll =
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("the epoll instance should be created");
     let epoll = Arc::new(epoll);
     let runtime = ProcessRuntime::new(Arc::new(Counted));
     let mut parts = Some((
-        runtime.register(Arc::clone(&epoll)).expect("a registration"),
-        runtime.start_timer(Instant::now()).expect("a timer"),
+        runtime.register(Arc::clone(&epoll)).expect("the descriptor should be registered"),
+        runtime.start_timer(Instant::now()).expect("the timer should be created"),
         runtime,
     ));
     let mut context = Context::from_waker(Waker::noop());
     let before = USES.load(Ordering::Relaxed);
     let child_uses_none = in_child(|| {
-        let (registration, mut timer, runtime) = parts.take().expect("the parts");
+        let (registration, mut timer, runtime) = parts.take().expect("the parts should be present");
         let is_refused = |error: Option<io::Error>| {
             error.is_some_and(|error| error.kind() == io::ErrorKind::Unsupported)
         };

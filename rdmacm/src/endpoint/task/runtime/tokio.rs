@@ -72,8 +72,8 @@ impl Runtime for TokioRuntime {
 
     fn run_blocking(&self, work: BlockingWork) -> Result<(), BlockingWork> {
         let Ok(runtime) = Handle::try_current() else { return Err(work) };
-        // If the system has no thread, Tokio panics and keeps the task for a later thread. Whichever of the two takes
-        // the work performs it.
+        // If the system has no thread, Tokio panics and keeps the task for a later thread. Either the task or this
+        // function takes the work out of `place`, so the work runs once.
         let place = Arc::new(Mutex::new(Some(work)));
         let theirs = Arc::clone(&place);
         let task = move || {

@@ -104,13 +104,13 @@ fn readiness_wakes_single_task() {
     let mut tasks = [(); 3].map(|()| Task::asleep(&watch));
     ready.fire();
     assert_eq!(tasks.each_ref().map(Task::wakeups), [1, 0, 0]);
-    // It finds no result and sleeps again, as the last one.
+    // The woken task finds no result and sleeps again, as the last one.
     assert!(tasks[0].look_and_poll().is_pending());
     ready.fire();
     assert_eq!(tasks.each_ref().map(Task::wakeups), [1, 1, 0]);
 }
 
-/// The waker of a task belongs to the executor of the parent.
+/// Checks a task whose waker belongs to the parent's executor.
 #[test]
 fn task_dropped_by_forked_child_wakes_none() {
     let (ready, watch) = watch();
@@ -130,10 +130,10 @@ fn woken_task_that_leaves_wakes_next() {
     let (ready, watch) = watch();
     let [first, mut second, third] = [(); 3].map(|()| Task::asleep(&watch));
     ready.fire();
-    // It was dropped before it was polled.
+    // The woken task is dropped before it is polled.
     drop(first);
     assert_eq!((second.wakeups(), third.wakeups()), (1, 0));
-    // It has found its result, and there may be more.
+    // The second task has found its result, and there may be more results.
     second.sleeper.set_awake();
     drop(second);
     assert_eq!(third.wakeups(), 1);
@@ -144,7 +144,7 @@ fn task_that_was_not_woken_leaves_quietly() {
     let (ready, watch) = watch();
     let [mut first, second, third] = [(); 3].map(|()| Task::asleep(&watch));
     drop(second);
-    // A change of the endpoint has woken it.
+    // A change of the endpoint has woken the first task.
     first.sleeper.set_awake();
     drop(first);
     assert_eq!(third.wakeups(), 0);
@@ -191,7 +191,7 @@ fn readiness_during_poll_wakes_task() {
     let watch = Watch::of(Registration::of(Box::new(WakesAtOnce)));
     let task = Task::asleep(&watch);
     assert_eq!(task.wakeups(), 1);
-    // It holds the wakeup and leaves.
+    // The first task holds its wakeup until it leaves.
     let other = Task::asleep(&watch);
     assert_eq!(other.wakeups(), 1);
     drop(task);
@@ -311,13 +311,14 @@ async fn until_pending<F: Future>(future: F, count: u32) -> Option<F::Output> {
 
 /// Checks three tasks that take items of a thread and sometimes drop a waiting call.
 ///
-/// They drop it before or after it was woken. If a wakeup were lost, some items would not be taken.
+/// A call is dropped before or after its task was woken. If a wakeup were lost, some items would not be taken.
 #[test]
 fn own_runtime_loses_no_wakeup() {
     const COUNT: u32 = 3000;
     let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_SEMAPHORE;
-    let source = EventFd::from_flags(flags).expect("an eventfd");
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
+    let source = EventFd::from_flags(flags).expect("the eventfd should be created");
+    let epoll =
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("the epoll instance should be created");
     epoll.add(&source, EpollEvent::new(EpollFlags::EPOLLIN, 0)).expect("add");
     let watch = Watch::new(&own_runtime(), Arc::new(epoll)).expect("register");
     let (taken, has_ended) = (AtomicU32::new(0), AtomicBool::new(false));
@@ -371,7 +372,11 @@ fn own_runtime_has_deadlines() {
     let late = block_on(until_deadline(&runtime, soon, never)).expect("there is a timer");
     assert_eq!(late, None);
     let early = until_deadline(&runtime, soon, async { 1 });
-    assert_eq!(block_on(early).expect("no timer is needed"), Some(1), "ready is not late");
+    assert_eq!(
+        block_on(early).expect("no timer is needed"),
+        Some(1),
+        "a future that is ready should not be late"
+    );
     let unbounded = until_deadline(&runtime, None, async { 2 });
     assert_eq!(block_on(unbounded).expect("no timer is needed"), Some(2));
 }

@@ -12,7 +12,8 @@ use super::*;
 use crate::sys::process::in_child;
 
 fn descriptor() -> Descriptor {
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
+    let epoll =
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("the epoll instance should be created");
     Descriptor::new(Arc::new(epoll))
 }
 
@@ -22,30 +23,35 @@ fn runtime_without_io_or_time_is_refused() {
     builders[1].enable_io();
     builders[2].enable_time();
     for builder in &mut builders {
-        let runtime = builder.build().expect("a runtime");
+        let runtime = builder.build().expect("the runtime should be created");
         let _inside = runtime.enter();
-        let error = TokioRuntime.register(descriptor()).expect_err("something is missing");
+        let error = TokioRuntime.register(descriptor()).expect_err("the runtime should be refused");
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);
         assert!(error.to_string().contains("enable_all"), "{error}");
     }
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        Builder::new_current_thread().enable_all().build().expect("the runtime should be created");
     let _inside = runtime.enter();
-    TokioRuntime.register(descriptor()).expect("nothing is missing");
+    TokioRuntime.register(descriptor()).expect("the runtime should be accepted");
 }
 
-/// A child shares the epoll instance of the runtime.
+/// Checks a forked child, which shares the epoll instance of the runtime.
 #[test]
 fn registration_dropped_by_forked_child_stays() {
-    let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime =
+        Builder::new_current_thread().enable_all().build().expect("the runtime should be created");
     let _inside = runtime.enter();
-    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("an epoll instance");
+    let epoll =
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("the epoll instance should be created");
     let epoll = Arc::new(epoll);
-    let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).expect("an event");
-    epoll.add(&event, EpollEvent::new(EpollFlags::EPOLLIN, 0)).expect("watch the event");
+    let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC).expect("the eventfd should be created");
+    epoll
+        .add(&event, EpollEvent::new(EpollFlags::EPOLLIN, 0))
+        .expect("the event should be watched");
     let mut registration = ProcessRuntime::new(Arc::new(TokioRuntime)).register(epoll).ok();
     assert!(in_child(|| registration.take().is_some()));
     let registration = registration.expect("the descriptor should be registered");
-    event.write(1).expect("make the descriptor readable");
+    event.write(1).expect("write should succeed");
     let readable = time::timeout(
         Duration::from_secs(60),
         poll_fn(|context| registration.poll_readable(context)),
@@ -59,7 +65,10 @@ fn call_outside_of_runtime_is_refused() {
     let errors =
         [TokioRuntime.register(descriptor()).err(), TokioRuntime.sleep_until(Instant::now()).err()];
     for error in errors {
-        assert_eq!(error.expect("no runtime").kind(), io::ErrorKind::Unsupported);
+        assert_eq!(
+            error.expect("a call outside of a runtime should fail").kind(),
+            io::ErrorKind::Unsupported
+        );
     }
     assert!(TokioRuntime.run_blocking(Box::new(|| {})).is_err());
 }
@@ -69,7 +78,7 @@ fn call_outside_of_runtime_is_refused() {
 fn work_is_returned_if_system_has_no_thread() {
     for (stack, has_threads) in [(1 << 20, true), (1 << 46, false)] {
         let runtime = Builder::new_current_thread().thread_stack_size(stack).build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = runtime.expect("the runtime should be created");
         let _inside = runtime.enter();
         let (reports, ran) = mpsc::channel();
         let work = move || reports.send(thread::current().id()).expect("the test waits");

@@ -1,11 +1,11 @@
-//! Turns of tasks: a task that never has to wait lets others run from time to time.
+//! The budget of tasks: a task that never has to wait lets other tasks run from time to time.
 
 use std::cell::Cell;
 use std::task::{Context, Poll};
 
 /// Maximum number of calls that succeed on a thread without a pause for other tasks.
 ///
-/// It is the number of Tokio's budget.
+/// Tokio's budget has the same size.
 const MAX_CALLS: u32 = 128;
 
 thread_local! {
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 /// Returns pending and wakes the task again, if other tasks should run first.
-pub(super) fn poll_turn(context: &Context<'_>) -> Poll<()> {
+pub(super) fn poll_budget(context: &Context<'_>) -> Poll<()> {
     let calls = CALLS.get();
     if calls < MAX_CALLS {
         CALLS.set(calls + 1);
@@ -28,7 +28,7 @@ pub(super) fn poll_turn(context: &Context<'_>) -> Poll<()> {
 }
 
 /// Records that the task waits, so that others run.
-pub(super) fn end_turn() {
+pub(super) fn reset_budget() {
     CALLS.set(0);
 }
 
@@ -41,19 +41,19 @@ mod tests {
     #[test]
     fn task_that_never_waits_yields_regularly() {
         let context = Context::from_waker(Waker::noop());
-        end_turn();
+        reset_budget();
         for _ in 0..3 {
-            assert!((0..MAX_CALLS).all(|_| poll_turn(&context).is_ready()));
-            assert!(poll_turn(&context).is_pending());
+            assert!((0..MAX_CALLS).all(|_| poll_budget(&context).is_ready()));
+            assert!(poll_budget(&context).is_pending());
         }
     }
 
     #[test]
-    fn waiting_task_begins_new_turn() {
+    fn waiting_resets_budget() {
         let context = Context::from_waker(Waker::noop());
         for _ in 0..3 {
-            end_turn();
-            assert!((0..MAX_CALLS).all(|_| poll_turn(&context).is_ready()));
+            reset_budget();
+            assert!((0..MAX_CALLS).all(|_| poll_budget(&context).is_ready()));
         }
     }
 }

@@ -9,7 +9,6 @@ mod objects;
 mod peer;
 mod report;
 
-use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -93,7 +92,7 @@ pub(crate) fn run(options: &Options, out: &mut (dyn Write + Send)) -> Result<(),
 
 /// The file of the report.
 ///
-/// It is written after each check, so that it exists even if a check never ends or kills the program.
+/// It is replaced after each check, so that it exists even if a check never ends or kills the program.
 struct ReportFile<'a> {
     options: &'a Options,
     start: Instant,
@@ -121,7 +120,7 @@ impl<'a> ReportFile<'a> {
             "total_ms": u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
         let path = &self.options.output;
-        fs::write(path, format!("{report:#}\n"))
+        report::replace_file(path, &format!("{report:#}\n"))
             .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
     }
 }

@@ -1,5 +1,8 @@
 //! The report: facts about machine and device, the result of each check, and the speed.
 
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::time::Instant;
 
 use rdmacm::ErrorKind;
@@ -7,6 +10,23 @@ use rdmacm::device::Device;
 use serde_json::{Value, json};
 
 use crate::{devinfo, link};
+
+/// Replaces the contents of a file in one step.
+///
+/// The file has the former contents or the new ones, even if the program is killed meanwhile. A path that is not a
+/// regular file, such as `/dev/stdout`, is written directly.
+pub(super) fn replace_file(path: &Path, contents: &str) -> io::Result<()> {
+    // A link stays a link.
+    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return fs::write(path, contents);
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    fs::write(&beside, contents)
+        .and_then(|()| fs::rename(&beside, path))
+        .inspect_err(|_| drop(fs::remove_file(&beside)))
+}
 
 /// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -47,3 +47,22 @@ fn report_lists_checks() {
     assert_eq!(listed[0]["check"], "a check");
     assert_eq!((&listed[0]["result"], &listed[0]["detail"]), (&json!("ok"), &json!("seen")));
 }
+
+#[test]
+fn failed_replacement_keeps_file() {
+    let directory = std::env::temp_dir().join(format!("rdmatools-report-{}", std::process::id()));
+    fs::create_dir(&directory).expect("the directory should be new");
+    let (path, link) = (directory.join("report"), directory.join("link"));
+    std::os::unix::fs::symlink(&path, &link).expect("the link should be created");
+    replace_file(&path, "first").expect("the file should be written");
+    replace_file(&link, "second").expect("the file should be replaced");
+    let read = || fs::read_to_string(&path).expect("the file should exist");
+    assert_eq!(read(), "second");
+    assert!(link.is_symlink());
+
+    // The new contents cannot be written beside the file.
+    fs::create_dir(directory.join("report.new")).expect("the directory should be new");
+    replace_file(&path, "third").expect_err("the replacement should fail");
+    assert_eq!(read(), "second");
+    fs::remove_dir_all(&directory).expect("the directory should be removable");
+}

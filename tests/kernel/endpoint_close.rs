@@ -98,9 +98,10 @@ fn clones_share_connection(address: SocketAddr) {
         receives(&second, b"back");
         assert_eq!(first.stats().expect("count"), second.stats().expect("count"));
         assert_eq!(first.peer_addr(), second.peer_addr());
-        // After an abort with sends in flight, a later `close` reports them as possibly lost. So this thread flushes
+        // After the end of a connection with sends in flight, `close` reports them as possibly lost. So both sides flush
         // first.
         first.flush_timeout(LONG).expect("flush");
+        server.flush_timeout(LONG).expect("flush");
         thread::scope(|scope| {
             let waiting = scope
                 .spawn(|| second.recv().expect_err("a clone should have ended the connection"));

@@ -151,10 +151,15 @@ pub(crate) async fn wait_in_every_call(
 
 /// Asserts that each call returns one of `ends`, or the end of the messages.
 pub(crate) async fn end(waiters: Waiters, ends: &[ErrorKind]) {
+    end_by(waiters, |kind| ends.contains(kind)).await;
+}
+
+/// Asserts that each call returns an expected kind of error, or the end of the messages.
+pub(crate) async fn end_by(waiters: Waiters, is_expected: impl Fn(&ErrorKind) -> bool) {
     for (name, waiter) in waiters {
         match named_in_time(name, waiter).await.expect("task should not panic") {
             Ok(()) => assert_eq!(name, "recv"),
-            Err(error) => assert!(ends.contains(error.kind()), "{name}: {error}"),
+            Err(error) => assert!(is_expected(error.kind()), "{name}: {error}"),
         }
     }
 }
@@ -276,7 +281,7 @@ fn killed_peer_process_ends_every_task(
                         .expect_err("no peer should answer"),
                 );
             });
-            runtime.block_on(test).expect("the test should end in time");
+            runtime.block_on(test).expect("the task of the test should not panic");
             child.join().expect("the child should not panic");
         });
         drop(runtime);

@@ -1,8 +1,9 @@
 //! The report: facts about machine and device, the result of each check, and the speed.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
+use std::process;
 use std::time::Instant;
 
 use rdmacm::ErrorKind;
@@ -13,19 +14,23 @@ use crate::{devinfo, link};
 
 /// Replaces the contents of a file in one step.
 ///
-/// The file has the former contents or the new ones, even if the program is killed meanwhile. A path that is not a
-/// regular file, such as `/dev/stdout`, is written directly.
+/// The file has the former contents or the new ones, even if the program is killed meanwhile. A link, and a path that
+/// is not a regular file, such as `/dev/stdout`, are written directly. So is a file that cannot be replaced.
 pub(super) fn replace_file(path: &Path, contents: &str) -> io::Result<()> {
-    // A link stays a link.
-    let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+    if fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         return fs::write(path, contents);
     }
     let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    fs::write(&beside, contents)
-        .and_then(|()| fs::rename(&beside, path))
-        .inspect_err(|_| drop(fs::remove_file(&beside)))
+    beside.push(format!(".{}.new", process::id()));
+    // The user may not be allowed to create files in the directory.
+    let Ok(mut file) = fs::File::create_new(&beside) else { return fs::write(path, contents) };
+    let written = file.write_all(contents.as_bytes());
+    if written.is_ok() && fs::rename(&beside, path).is_ok() {
+        return Ok(());
+    }
+    let _ = fs::remove_file(&beside);
+    // The file may be the mount point of a container.
+    written.and_then(|()| fs::write(path, contents))
 }
 
 /// The result of a check.

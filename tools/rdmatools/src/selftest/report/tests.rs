@@ -49,20 +49,27 @@ fn report_lists_checks() {
 }
 
 #[test]
-fn failed_replacement_keeps_file() {
-    let directory = std::env::temp_dir().join(format!("rdmatools-report-{}", std::process::id()));
+fn file_is_replaced_and_link_is_followed() {
+    let directory = std::env::temp_dir().join(format!("rdmatools-report-{}", process::id()));
     fs::create_dir(&directory).expect("the directory should be new");
     let (path, link) = (directory.join("report"), directory.join("link"));
     std::os::unix::fs::symlink(&path, &link).expect("the link should be created");
-    replace_file(&path, "first").expect("the file should be written");
-    replace_file(&link, "second").expect("the file should be replaced");
     let read = || fs::read_to_string(&path).expect("the file should exist");
+    replace_file(&link, "first").expect("the target of the link should be written");
+    assert_eq!(read(), "first");
+    let former = fs::File::open(&path).expect("the file should exist");
+    replace_file(&path, "second").expect("the file should be replaced");
     assert_eq!(read(), "second");
-    assert!(link.is_symlink());
+    let kept = io::read_to_string(former).expect("the former file should be readable");
+    assert_eq!(kept, "first", "the former file should be unchanged");
 
-    // The new contents cannot be written beside the file.
-    fs::create_dir(directory.join("report.new")).expect("the directory should be new");
-    replace_file(&path, "third").expect_err("the replacement should fail");
-    assert_eq!(read(), "second");
+    // A file cannot be created beside the report.
+    let beside = directory.join(format!("report.{}.new", process::id()));
+    fs::create_dir(&beside).expect("the directory should be new");
+    replace_file(&path, "third").expect("the file should be written");
+    assert_eq!(read(), "third");
+    fs::remove_dir(&beside).expect("the directory should be empty");
+    let files = fs::read_dir(&directory).expect("the directory should be readable").count();
+    assert_eq!(files, 2, "the replacement should leave no other file");
     fs::remove_dir_all(&directory).expect("the directory should be removable");
 }

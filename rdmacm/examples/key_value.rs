@@ -16,8 +16,8 @@ const ENTRIES: usize = 1024;
 const ENTRY: usize = 256;
 const SUM: usize = ENTRY - 8;
 
-/// Returns the configuration of a connection, with keep-alive, which detects the failure of an idle
-/// peer. On siw the peer also reads a delayed message.
+/// Returns a configuration with keep-alive, which detects the failure of an idle peer and, on siw,
+/// makes the peer read a delayed message.
 fn config() -> ConnectionConfig {
     ConnectionConfig::new().keep_alive_interval(Some(Duration::from_secs(1)))
 }

@@ -185,8 +185,6 @@ fn out_of_range_index_is_reported_on_each_ring() {
 /// Forges the flags of ring elements, which state the side that owns an element.
 ///
 /// siw has no indices in its rings, because each side counts separately.
-///
-/// The flags of an element state which side owns it.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn forged_flags_are_ignored_on_siw0() {

@@ -233,8 +233,8 @@ fn rxe_rejection_carries_reason_and_private_data() {
             "the count should be the documented default"
         );
         let refused = incoming
-            .reject(RejectReason::INVALID_SERVICE_ID, b"the reason should be refused")
-            .expect_err("no");
+            .reject(RejectReason::INVALID_SERVICE_ID, b"no")
+            .expect_err("the reason should be refused");
         assert_invalid(&refused, &["reject", "reserved for the kernel"]);
     });
     let ErrorKind::Rejected(rejection) = error.kind() else { panic!("{error}") };

@@ -290,7 +290,7 @@ fn earlier_deadline_applies() {
         .total_timeout(minutes(40));
     for (phase, least, most) in [(ADDRESS, 9, 10), (ROUTE, 19, 20), (ANSWER, 39, 40)] {
         let connecting = waiting_for(&connector, &listener, phase);
-        let deadline = connecting.deadline().expect("the object should exist");
+        let deadline = connecting.deadline().expect("the attempt should have a deadline");
         let now = Instant::now();
         assert!(deadline > now + minutes(least) && deadline <= now + minutes(most), "{phase}");
     }

@@ -211,7 +211,7 @@ fn interval_bounds_are_checked() {
 fn timers() -> usize {
     let links = fs::read_dir("/proc/self/fd")
         .expect("the descriptors")
-        .map(|fd| fd.expect("the item should exist").path());
+        .map(|fd| fd.expect("read an entry of the directory").path());
     links
         .filter(|link| fs::read_link(link).is_ok_and(|to| to.ends_with("anon_inode:[timerfd]")))
         .count()

@@ -66,7 +66,7 @@ fn connected(address: SocketAddr, count: usize, buffers: u32) -> [Made; 2] {
     thread::scope(|scope| {
         let clients = scope.spawn(|| kept(connect));
         let servers = kept(accept);
-        [clients.join().expect("the clients should connect"), servers].map(each)
+        [clients.join().expect("the clients should not panic"), servers].map(each)
     })
 }
 

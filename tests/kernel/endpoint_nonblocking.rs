@@ -376,7 +376,7 @@ fn one_thread_serves_many_connections(address: SocketAddr) {
                         let data = u64::try_from(echoes.len()).expect("the value should fit");
                         epoll.add(&connection, readable(data)).expect("add");
                         let unanswered = VecDeque::new();
-                        *echoes.last_mut().expect("the item should exist") =
+                        *echoes.last_mut().expect("the list should have the new entry") =
                             Some(Echo { connection, unanswered });
                     }
                     continue;

@@ -181,7 +181,7 @@ fn free_buffer_wakes_waiting_task() {
         let [client, server] = pair(roce(0), &ConnectionConfig::new().send_buffers(2)).await;
         let client = Arc::new(client);
         let mut held = [
-            client.acquire_buffer().await.expect("the item should exist"),
+            client.acquire_buffer().await.expect("a first buffer should be free"),
             client.acquire_buffer().await.expect("a second buffer should be free"),
         ]
         .map(Some);

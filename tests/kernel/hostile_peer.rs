@@ -108,7 +108,7 @@ fn hostile_clients_leave_listener_usable() {
     }
     assert!(
         (1..ROUNDS).contains(&established),
-        "{established} of {ROUNDS} connections should be established"
+        "some of {ROUNDS} connections should be established, but not all: {established}"
     );
     drop((listener, channel));
     assert_eq!(objects_at(roce(0)), before);

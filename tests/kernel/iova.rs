@@ -151,7 +151,7 @@ fn iova_is_refused_on_siw0() {
     let pd = connection.server.io.qp().pd();
     let access = Shape::default().access;
     let error = MemoryRegion::alloc_with_iova(pd, 4096, 0, access)
-        .expect_err("siw should refuse another iova");
+        .expect_err("the library should refuse another iova on siw");
     assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
     assert!(error.to_string().contains("4096 bytes of memory"), "{error}");
     let mut memory = [0_u8; 64];

@@ -304,7 +304,7 @@ fn flush_works_unless_kernel_is_too_old() {
     connection.close();
 }
 
-/// Checks that a flush without placement, which rxe would not execute, is refused.
+/// Checks that a flush without placement is refused: rxe would execute it without effect.
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn flush_without_placement_is_refused() {

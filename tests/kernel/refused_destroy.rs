@@ -53,7 +53,7 @@ fn posted_buffers_outlive_refused_queue_pair() {
         let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH)
             .expect("a buffer")
             .pop()
-            .expect("the item should exist");
+            .expect("one buffer should be allocated");
         let start = buffer.as_ptr().addr();
         let memory = start..start + LENGTH;
         queues.post_recv(buffer).expect("post a receive");
@@ -82,7 +82,7 @@ fn posted_buffers_are_freed_with_queue_pair() {
     let buffer = RegisteredBuffer::alloc(&pd, 1, LENGTH)
         .expect("a buffer")
         .pop()
-        .expect("the item should exist");
+        .expect("one buffer should be allocated");
     let start = buffer.as_ptr().addr();
     queues.post_recv(buffer).expect("post a receive");
     drop(queues);

@@ -125,7 +125,7 @@ fn synchronous_lookup_returns_answer() {
     resolved.expect("resolve");
     let found = id.query_addrinfo().expect("the result");
     assert_eq!(found[0].dst_addr, Some(Address::from(roce(0))));
-    id.resolve_addr(None, found[0].dst_addr.expect("resolve the address again"), LONG)
+    id.resolve_addr(None, found[0].dst_addr.expect("the answer should have an address"), LONG)
         .expect("resolve");
 }
 

@@ -249,7 +249,7 @@ fn post_in_wrong_state_is_refused() {
     let error = receive_nothing(&fresh, 3).expect_err("the queue pair should be in RESET");
     assert_invalid(&error, &["post a receive", "IB_QPS_RESET"]);
     fresh.destroy().expect("destroy");
-    // A queue pair in ERR accepts both, and flushes both.
+    // The failed call moves the queue pair to ERR. There it accepts both requests, and flushes both.
     side.id.disconnect().expect_err("the id should have no connection");
     send(4).expect("post a send");
     let mut flushed = [side.io.next(), side.io.next()].map(|done: Completion| {

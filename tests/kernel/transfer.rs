@@ -100,7 +100,9 @@ fn transfers_work_over_ipv6() {
 fn transfers_work_over_link_local_address() {
     let port = device(roce_name()).port(1).expect("rxe0 should have a port");
     let mut addresses = port.gids().expect("GIDs").map(|entry| Ipv6Addr::from(entry.gid));
-    let address = addresses.find(Ipv6Addr::is_unicast_link_local).expect("the object should exist");
+    let address = addresses
+        .find(Ipv6Addr::is_unicast_link_local)
+        .expect("the port should have a link-local address");
     let scope = if_nametoindex(roce_end()).expect("the device should exist");
     let address = SocketAddrV6::new(address, 0, 0, scope);
     let mut connection = Connection::to(address.into(), large(), &ConnParam::default());

@@ -99,7 +99,7 @@ fn program_death_is_reported(address: &str) {
         assert_eq!(
             part.exists(),
             victim == 1,
-            "only a receiver should remove its part of the file"
+            "a receiver that is not killed should remove its part of the file"
         );
     }
 }

@@ -13,10 +13,10 @@ use crate::error::{Error, Result};
 
 /// A value that names one or several addresses of a peer or of this machine.
 ///
-/// It is implemented for [`Address`] and [`IbAddress`], and for the types that implement
-/// [`ToSocketAddrs`](std::net::ToSocketAddrs). These are socket addresses, slices of socket addresses, and pairs of an
-/// IP address or a name and a port. Text such as `"10.0.0.1:7471"` or `"storage.example:7471"` is possible too, and
-/// also text that is an InfiniBand address in the format of [`IbAddress`].
+/// The trait is implemented for [`Address`] and [`IbAddress`], and for the types that implement
+/// [`ToSocketAddrs`](std::net::ToSocketAddrs): socket addresses, slices of socket addresses, pairs of an IP address or
+/// a name and a port, and text such as `"10.0.0.1:7471"` or `"storage.example:7471"`. Text may also be an InfiniBand
+/// address in the format of [`IbAddress`].
 ///
 /// A name is looked up with [`getaddrinfo`], which blocks. Async functions look names up on a thread that may block.
 /// The functions that take a value of this trait document their use of several addresses.

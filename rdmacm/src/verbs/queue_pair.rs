@@ -448,8 +448,8 @@ impl QueuePair {
     ///
     /// Posted requests produce no more completions, and the device no longer accesses their memory.
     ///
-    /// A queue pair in a multicast group cannot be destroyed while its device is being removed. The call then also waits
-    /// until the kernel has destroyed the objects of the device, at most 10 seconds.
+    /// If the queue pair is attached to a multicast group while its device is being removed, the call
+    /// also waits until the kernel has destroyed the objects of the device, at most 10 seconds.
     ///
     /// # Errors
     ///

@@ -8,8 +8,9 @@ use rdmacm::endpoint::Connection;
 use crate::many::{FIRST, SIZE};
 use crate::{Outcome, print_each, short};
 
-/// Prints the time that each of `count` messages takes, that go back and forth while `threads` threads of the server
-/// wait for one.
+/// Prints the time of each of `count` messages that go back and forth.
+///
+/// Meanwhile, `threads` threads of the server wait for a message.
 pub(crate) fn measure([client, server]: [Connection; 2], threads: usize, count: usize) -> Outcome {
     for _ in 0..threads {
         let server = server.clone();

@@ -1,8 +1,8 @@
 //! Entries of a journal: its lines, with the bytes split into the fields of the device's structures.
 //!
 //! Values that differ between two runs of one program are replaced. Numbers of objects and keys become the order of
-//! creation, addresses become the offset in their region, and addresses of queues become their alignment. Bytes that the device ignores are left
-//! out.
+//! creation, addresses become the offset in their region, and addresses of queues become their alignment. Bytes that
+//! the device ignores are left out.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -44,9 +44,9 @@ enum Command {
     /// Run a program of this machine in a guest with RDMA devices
     ///
     /// The guest sees the files of this machine; its writes are lost. It has rxe0 at 10.0.0.1 and fd00::1, and siw0 at
-    /// 10.0.0.2 and fd00::2. Standard input is empty. Output and exit status are those of the program. Other statuses are
-    /// 128+N: signal N killed it; 125: the guest failed or exceeded its time limit; 126: its kernel logged a BUG,
-    /// WARNING or Oops; 127: the program could not be started.
+    /// 10.0.0.2 and fd00::2. Standard input is empty. Output and exit status are those of the program. Other statuses
+    /// are 128+N: signal N killed the program; 125: the guest failed or exceeded its time limit; 126: the guest's
+    /// kernel logged a BUG, WARNING or Oops; 127: the program could not be started.
     Vm(Vm),
     /// Run the tests
     ///

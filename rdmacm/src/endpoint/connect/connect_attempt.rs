@@ -55,7 +55,7 @@ pub(in crate::endpoint) fn total_timeout_error(server: Option<Address>) -> Error
 
 /// Returns `error` as the failure of the step to `server` that the event `awaited` ends.
 ///
-/// The error names the server, because the caller has neither the event nor the id.
+/// The error names the server, because the program that connects has neither the event nor the id.
 pub(in crate::endpoint) fn step_error(
     error: Error,
     awaited: EventType,

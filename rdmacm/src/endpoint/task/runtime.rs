@@ -26,8 +26,8 @@ pub(in crate::endpoint) mod tokio;
 ///
 /// Implement this trait to use the types on a runtime other than Tokio and smol. Pass the runtime to
 /// [`Connection::connect_with`] and the `from_blocking_with` functions. The runtime is called when a task waits, and
-/// when an object is created or destroyed. It is not called for messages that have already arrived. After a fork, the
-/// child does not call the runtime of its parent.
+/// when an object is created or destroyed. Messages that have already arrived cause no call. After a fork, the child
+/// does not call the runtime of its parent.
 ///
 /// An [`io::Error`] that a method returns becomes the error of the call that waits. Its errno is kept, and so is the
 /// text of an error of the kind [`Unsupported`](io::ErrorKind::Unsupported); any other error becomes ECANCELED.

@@ -256,8 +256,8 @@ impl SendQueueGuard<'_> {
     ///
     /// On siw, a request may complete late if the kernel has moved the queue pair to ERR by itself.
     /// The kernel does so when the peer ends the connection. The kernel then accepts the doorbell
-    /// and does nothing. A busy kernel does nothing either, and the library cannot distinguish the
-    /// two cases.
+    /// and does nothing. A busy kernel also accepts the doorbell and does nothing, and the library
+    /// cannot distinguish the two cases.
     ///
     /// The request completes when the event about the end of the connection is read from the id's
     /// channel. A request that is posted later completes at once. While a thread waits for a

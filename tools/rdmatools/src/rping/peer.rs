@@ -53,8 +53,8 @@ impl Peer {
     /// Disconnects at once if events are no longer read: a waiting peer would otherwise get no answer.
     pub(super) fn accept(&self) -> rdmacm::Result<()> {
         self.id.accept(&ConnParam::default())?;
-        // The flag is checked after the accept: if it was set earlier, that disconnect came too early; if it is set later,
-        // that disconnect is in time.
+        // The flag is checked after the accept. The disconnect of a flag that was set earlier came too early. The
+        // disconnect of a flag that is set later is in time.
         if self.events_stopped.load(Ordering::SeqCst) {
             self.disconnect();
         }

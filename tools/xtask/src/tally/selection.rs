@@ -101,7 +101,7 @@ impl Selection {
             || (card::is_in_every_run(test) && self.is_requested(test))
     }
 
-    /// Returns `true` if the test is fast, or if the run was to include the tests [on request](ON_REQUEST).
+    /// Returns `true` if the test is fast, or if the run includes the tests [on request](ON_REQUEST).
     fn is_requested(&self, test: &str) -> bool {
         let is_long = ON_REQUEST.iter().any(|prefix| test.starts_with(prefix));
         self.all || self.filter.is_some() || !is_long

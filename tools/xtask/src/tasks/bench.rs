@@ -137,7 +137,8 @@ impl Part {
     /// Latencies therefore need a processor for each side and one for the kernel's threads, which take turns.
     ///
     /// siw has threads bound to each processor, and assigns the least used one to a queue pair. perftest creates two
-    /// queue pairs on each side. Only two processors give it as much processor time as our program gets with one.
+    /// queue pairs on each side. Only with two processors does perftest get the same as our program, which creates a
+    /// single queue pair on each side.
     fn processors(self, device: Device) -> NonZeroUsize {
         match self {
             Self::Calls | Self::Posts => host::processors(),

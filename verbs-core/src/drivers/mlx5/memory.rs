@@ -158,11 +158,11 @@ impl Ring {
     pub(super) fn put(&mut self, offset: usize, unit: Unit) {
         dma::record(Event::Entry);
         debug_assert!(self.mask >= UNIT - 1, "the ring is empty");
-        // SAFETY: the unit is within the mapping, and aligned, because a ring begins at a multiple of 16. `self` is
-        // borrowed exclusively, so no other thread stores a unit. Other threads store the links of a shared receive
-        // queue, but a link is in the first unit of an entry, and a post stores the units behind the link. A device
-        // that reads the unit at the same time reads an entry for which no doorbell was rung, and ignores it.
-        // SECURITY.md, "Hardware", says why no test shows the last point.
+        // SAFETY: the unit is within the mapping, and aligned, because a ring begins at a multiple of 16. No other
+        // thread accesses the unit: `self` is borrowed exclusively, and the links of a shared receive queue, which
+        // other threads access, are in the first unit of each entry, while a post stores the units behind the first
+        // one. A device that reads the unit at the same time reads an entry for which no doorbell was rung, and
+        // ignores it. SECURITY.md, "Hardware", says why no test shows the last point.
         unsafe { self.unit(offset).write(unit) }
     }
 

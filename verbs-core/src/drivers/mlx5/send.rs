@@ -203,7 +203,7 @@ impl SendRing {
         }
     }
 
-    /// Begins the next generation if the queue pair was moved to RESET.
+    /// Switches to the current generation if the queue pair was moved to RESET.
     ///
     /// Takes the table of the generation, and returns to the first block.
     #[inline(always)]

@@ -353,7 +353,7 @@ impl<W> WaiterList<W> {
     /// Wakes the waiters that find their result.
     ///
     /// For messages and buffers it wakes as many threads and tasks as there are resources, counting those that are
-    /// awake already. `is_done` decides if one of several operations has its result.
+    /// awake already. `is_done` decides if an operation with a target has its result.
     fn wake_ready(
         &mut self,
         available: &Available,

@@ -355,7 +355,7 @@ impl Command {
                 ),
                 4 => put(
                     *offset,
-                    &u32::try_from(*value).expect("the slice should have 4 bytes").to_ne_bytes(),
+                    &u32::try_from(*value).expect("the value should fit in 4 bytes").to_ne_bytes(),
                 ),
                 _ => put(*offset, &value.to_ne_bytes()),
             }

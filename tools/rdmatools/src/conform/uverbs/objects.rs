@@ -55,7 +55,7 @@ impl Object {
 }
 
 impl Command {
-    /// Returns the use of existing objects, of a command that has one.
+    /// Returns the command's use of existing objects. Panics if the table has none.
     fn known_use(&self) -> &ObjectUse {
         self.own.as_ref().expect("the use of objects should be known")
     }

@@ -57,7 +57,7 @@ pub(super) fn field((_, length, value): (usize, usize, u64)) -> Vec<u8> {
     match length {
         1 => vec![u8::try_from(value).expect("the value should fit in a byte")],
         2 => u16::try_from(value).expect("the value should fit in 2 bytes").to_ne_bytes().to_vec(),
-        4 => u32::try_from(value).expect("the slice should have 4 bytes").to_ne_bytes().to_vec(),
+        4 => u32::try_from(value).expect("the value should fit in 4 bytes").to_ne_bytes().to_vec(),
         _ => value.to_ne_bytes().to_vec(),
     }
 }

@@ -8,6 +8,9 @@
 //! | an event loop of the program | calls with `try_`, and a descriptor ([`AsFd`](std::os::fd::AsFd)) | `epoll` |
 //! | tasks | calls of [`endpoint::task`](crate::endpoint::task), on Tokio (feature `tokio`), smol (feature `smol`) or another [runtime](crate::endpoint::task::Runtime) | `tokio_echo`, `smol_echo` |
 //!
+//! The modules `endpoint::tokio` and `endpoint::smol` export the types of `endpoint::task` again: both paths name one
+//! type.
+//!
 //! # Threads
 //!
 //! Any thread may make any call at any time, because a [`Connection`](crate::endpoint::Connection) is `Send + Sync`. It

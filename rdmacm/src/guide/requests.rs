@@ -2,12 +2,16 @@
 //!
 //! Messages keep their boundaries, so a request is a message and so is its response. A number relates the two. With it,
 //! the client does not take the late response to a request that has timed out for the response to the next request. The
-//! complete client and server:
+//! client and the server, without `main`:
 //!
 #![cfg_attr(feature = "tokio", doc = "```no_run")]
 #![cfg_attr(not(feature = "tokio"), doc = "```text")]
 #![doc = include_str!("snippets/requests.rs")]
 //! ```
+//!
+//! The first call connects, within its timeout, and so does a call after the end of the connection. A call that times
+//! out drops its attempt to connect. So `timeout` must be longer than connecting takes, which can be
+//! seconds. To connect with a longer timeout, await `connected` before the first call.
 //!
 //! To stop on Ctrl-C, pass `async { let _ = tokio::signal::ctrl_c().await; }` as `stop`.
 //!

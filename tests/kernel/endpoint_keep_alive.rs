@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use nix::poll::PollTimeout;
 use rdmacm::ErrorKind;
 use rdmacm::endpoint::{Connection, ConnectionConfig, Connector};
 use rdmacm::verbs::{QpState, WcStatus};
+use rdmacm_tests::rxe::counter;
 use rdmacm_tests::wait_until;
 
 use crate::endpoint_close::with_low_peer;
@@ -105,8 +105,7 @@ fn siw_silence_of_idle_peer_is_detected() {
 
 /// Returns the number of packets that rxe has sent.
 fn packets() -> u64 {
-    let counter = Path::new("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts");
-    fs::read_to_string(counter).expect("read").trim().parse().expect("a number")
+    counter("rxe0", "sent_pkts").expect("a counter")
 }
 
 /// Probes use no buffer of messages, and cause no message at the peer.

@@ -1,10 +1,10 @@
 //! The example that keeps keys and values: clients read complete values, also those of other clients.
 
-use std::fs;
 use std::time::Duration;
 
 use rdmacm::endpoint::{ConnectionConfig, DmaMemory, Listener, RemoteAccess};
 use rdmacm_tests::roce::{roce_ip, roce_name};
+use rdmacm_tests::rxe::counter;
 use rdmacm_tests::{Ended, Process, promised_device, wait_until};
 
 use crate::SIW;
@@ -127,8 +127,7 @@ fn entry(key: &str, value: &str) -> [u8; 256] {
 
 /// Returns the number of packets that the peer has sent, as its device counts.
 fn sent_packets() -> u64 {
-    let counter = "/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts";
-    fs::read_to_string(counter).expect("rxe counts").trim().parse().expect("a number")
+    counter("rxe0", "sent_pkts").expect("a counter")
 }
 
 #[test]

@@ -1,12 +1,15 @@
-//! Detection of a message that rxe repeats forever.
+//! Counters of rxe, and detection of a message that rxe repeats forever.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::holds_within;
 
-/// Counter of requests that rxe0 repeated after a timeout.
-const RETRIES: &str = "/sys/class/infiniband/rxe0/ports/1/hw_counters/completer_retry_err";
+/// Returns the counter `name` of an rxe device, or `None` in a guest without the device.
+pub fn counter(device: &str, name: &str) -> Option<u64> {
+    let path = format!("/sys/class/infiniband/{device}/ports/1/hw_counters/{name}");
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
 
 /// Returns `true` if rxe0 repeats a request forever.
 ///
@@ -20,7 +23,7 @@ pub fn retries_forever() -> bool {
     holds_within(Duration::from_secs(20), repeats)
 }
 
-/// Returns the counter, or `None` in a guest without rxe0.
+/// Returns the number of requests that rxe0 has repeated after a timeout.
 fn retries() -> Option<u64> {
-    fs::read_to_string(RETRIES).ok()?.trim().parse().ok()
+    counter("rxe0", "completer_retry_err")
 }

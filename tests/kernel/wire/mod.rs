@@ -4,7 +4,6 @@
 
 mod remote_guest;
 
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
@@ -19,6 +18,7 @@ use rdmacm::endpoint::tokio::Connection;
 use rdmacm::endpoint::{self, ConnectionConfig, Connector};
 use rdmacm::verbs::{Completion, QpState, SendFlags, SendOperation, WcStatus};
 use rdmacm::{ErrorKind, UnreachableReason};
+use rdmacm_tests::rxe::counter;
 use rdmacm_tests::wait_until;
 
 use crate::endpoint_tokio_peer::{CALLS, IDLE, SILENCE, Waiters, end_by, wait_in_every_call};
@@ -54,9 +54,7 @@ fn plug_in(end: usize) {
 
 /// Returns the number of packets that the network of this guest has refused to take from rxe.
 fn unsent_packets() -> u64 {
-    let counter = format!("/sys/class/infiniband/{DEVICE}/ports/1/hw_counters/send_err");
-    let count = fs::read_to_string(counter).expect("the device should have the counter");
-    count.trim().parse().expect("a number")
+    counter(DEVICE, "send_err").expect("a counter")
 }
 
 fn socket(address: &str, port: u16) -> SocketAddr {

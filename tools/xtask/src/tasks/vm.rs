@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use guest::plan::Device;
 use guest::report::{Frame, Status};
 use tool_error::{Context, Error, Result};
 
@@ -72,6 +73,8 @@ impl FrameListener for Relay {
 
 /// Runs the command and returns its exit status.
 pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
+    prepare(guest)?;
+    progress(&boot_message(&guest.kernel.image()?.release, &guest.devices));
     let outcome = outcome(guest, command, &mut pass_on)?;
     let program = command.first().map(|name| name.to_string_lossy());
     Ok(end(&outcome, &program.unwrap_or_default()))
@@ -79,9 +82,16 @@ pub(crate) fn run(guest: &Guest, command: &[OsString]) -> Result<ExitCode> {
 
 /// Runs the command, which must succeed; `doing` names it in the error.
 pub(crate) fn succeed(guest: &Guest, command: &[OsString], doing: &str) -> Result<()> {
+    prepare(guest)?;
     let mut relay = Relay::default();
     let outcome = outcome(guest, command, &mut relay)?;
     relay.check(&outcome, doing)
+}
+
+/// Installs, downloads and builds everything that the guest needs.
+fn prepare(guest: &Guest) -> Result<()> {
+    packages::require(&Guest::packages())?;
+    guest.fetch()
 }
 
 fn outcome(
@@ -89,10 +99,15 @@ fn outcome(
     command: &[OsString],
     listener: &mut dyn FrameListener,
 ) -> Result<Outcome> {
-    packages::require(&Guest::packages())?;
-    guest.fetch()?;
     let directory = env::current_dir().context("find the current directory")?;
     guest.run(&directory, command, listener)
+}
+
+/// Returns the message that a guest boots, with the release of its kernel and the addresses of its devices.
+fn boot_message(release: &str, devices: &[Device]) -> String {
+    let device = |device: &Device| format!("{} at {}", device.name(), device.address());
+    let devices: Vec<_> = devices.iter().map(device).collect();
+    format!("booting Linux {release} with {}", devices.join(" and "))
 }
 
 /// Returns the exit status of `program`, and prints the reason of an abnormal end.

@@ -28,6 +28,13 @@ fn error_of_failed_run_has_reason_and_last_lines() {
 }
 
 #[test]
+fn boot_message_has_addresses_of_devices() {
+    let message = boot_message("6.1.0-57-amd64", &[Device::Rxe, Device::Mlx5]);
+    let expected = "booting Linux 6.1.0-57-amd64 with rxe0 at 10.0.0.1 and mlx5_0 at 10.0.0.3";
+    assert_eq!(message, expected);
+}
+
+#[test]
 fn exit_status_is_that_of_command_or_complaint() {
     let statuses = [
         (Status::Exited(0), 0, None),

@@ -146,12 +146,37 @@ fn single_element_is_taken_without_loop() {
 }
 
 #[test]
-fn ring_that_begins_out_of_range_is_refused() {
-    let mapping = Mapping::private(DATA + 4 * 64).expect("memory");
-    let (behind, elements) = (0, PhantomData);
-    let queue: Queue<Element> = Queue { mapping, mask: 0, stride: 0, behind, taken: 0, elements };
-    for (offset, value) in [(MASK, 3), (LOG2_ELEMENT, 6), (CONSUMER, 4)] {
-        queue.word(offset).store(value, Ordering::Relaxed);
+fn ring_begins_at_its_consumer_index() {
+    for (first, is_valid) in [(0, true), (3, true), (4, false), (u32::MAX, false)] {
+        let mapping = Mapping::private(DATA + 4 * 64).expect("memory");
+        let (behind, elements) = (0, PhantomData);
+        let queue: Queue<Element> =
+            Queue { mapping, mask: 0, stride: 0, behind, taken: 0, elements };
+        for (offset, value) in [(MASK, 3), (LOG2_ELEMENT, 6), (CONSUMER, first)] {
+            queue.word(offset).store(value, Ordering::Relaxed);
+        }
+        let found = Queue::<Element>::over(queue.mapping, 24).map(|queue| queue.taken);
+        assert_eq!(found, is_valid.then_some(first));
     }
-    assert!(Queue::<Element>::over(queue.mapping, 24).is_none());
+}
+
+#[test]
+fn equal_indices_out_of_range_are_detected() {
+    let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+    for offset in [PRODUCER, CONSUMER] {
+        queue.word(offset).store(4, Ordering::Relaxed);
+    }
+    assert!(matches!(free_slot_error(&mut queue), Some(PostError::Malformed(OUT_OF_RANGE))));
+}
+
+#[test]
+fn slots_follow_header_in_order() {
+    let queue = ring(3, 6, 4 * 64).expect("a good ring");
+    let offset = |index| queue.slot(index).addr().get() - queue.mapping.start().addr().get();
+    assert_eq!([0, 1, 3, 4, u32::MAX].map(offset), [0, 64, 192, 0, 192].map(|slot| DATA + slot));
+}
+
+#[test]
+fn scatter_gather_entries_have_16_bytes_each() {
+    assert_eq!([0, 1, 32].map(sges_len), [0, 16, 512]);
 }

@@ -227,3 +227,73 @@ fn impossible_element_count_is_refused() {
     let bare: Ring<siw_cqe> = ring(4, 4 * size_of::<siw_cqe>()).expect("a good ring");
     assert!(bare.arming().is_none(), "no room behind the elements");
 }
+
+/// Returns the bytes of the `count`th element.
+fn bytes(ring: &Ring<siw_sqe>, count: u32) -> [u8; size_of::<siw_sqe>()] {
+    let mut bytes = [0; size_of::<siw_sqe>()];
+    let from = ring.place.element(count);
+    // SAFETY: an element has as many bytes, and no other thread writes to it meanwhile.
+    unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
+    bytes
+}
+
+#[test]
+fn values_are_stored_at_their_offsets() {
+    let mut ring = sends(2);
+    let mut free = ring.free().expect("there is room");
+    free.put(0, &1_u64.to_be_bytes());
+    free.put(FLAGS + 2, &[2_u8; 2]);
+    assert!(free.write_if_short(16, &[3; 8]));
+    assert!(!free.write_if_short(24, &[4; 65]), "long bytes are left to `write`");
+    free.publish(siw_wqe_flags::SIW_WQE_VALID | siw_wqe_flags::SIW_WQE_SIGNALLED);
+    let stored = bytes(&ring, 0);
+    assert_eq!(stored[..8], 1_u64.to_be_bytes());
+    let flags = siw_wqe_flags::SIW_WQE_VALID | siw_wqe_flags::SIW_WQE_SIGNALLED;
+    assert_eq!(stored[FLAGS..FLAGS + 2], flags.bits().to_ne_bytes());
+    assert_eq!(stored[10..24], [2, 2, 0, 0, 0, 0, 3, 3, 3, 3, 3, 3, 3, 3]);
+    assert!(stored[24..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn flags_and_neighbors_are_not_overwritten() {
+    let size = size_of::<siw_sqe>();
+    for (offset, length) in
+        [(0, 9), (6, 3), (8, 1), (8, 0), (9, 1), (size - 1, 2), (size, 1), (usize::MAX, 1)]
+    {
+        let mut ring = sends(2);
+        let written = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            ring.free().expect("there is room").write(offset, &[1; 9][..length]);
+        }));
+        assert!(written.is_err(), "{length} bytes at {offset}");
+        assert_eq!(bytes(&ring, 0), [0; size_of::<siw_sqe>()]);
+    }
+}
+
+#[test]
+fn sends_behind_pending_one_need_no_doorbell() {
+    let mut ring = sends(4);
+    (0..4).for_each(|id| put(&mut ring, &send(id)));
+    assert!(!ring.needs_doorbell(3), "the kernel has not taken the first element");
+}
+
+#[test]
+fn marked_element_stays_valid_until_it_is_emptied() {
+    let mut ring = sends(1);
+    put(&mut ring, &send(7));
+    let orphans = ring.orphans();
+    assert!(orphans.mark(0));
+    assert_eq!(ring.place.work_flags(0).load(Ordering::Relaxed), VALID | TAKEN);
+    assert!(!has_room(&mut ring) && !orphans.mark(0) && !ring.take_back());
+    assert_eq!(orphans.empty(0), 7);
+    assert!(has_room(&mut ring));
+}
+
+#[test]
+fn mapping_is_lent_while_there_are_no_orphans() {
+    let mut ring = sends(1);
+    assert!(ring.mapping().is_some());
+    let orphans = ring.orphans();
+    assert!(ring.mapping().is_none());
+    drop(orphans);
+    assert!(ring.mapping().is_some());
+}

@@ -188,7 +188,7 @@ mod requests {
             let server = listener.local_addr().expect("an IP address");
             let stopped = async { drop(stopped.await) };
             let serving = tokio::spawn(serve_until(listener, stopped, SHORT));
-            let mut client = Client { server, connection: None, last_number: 0, failure: None };
+            let mut client = Client::new(server);
             assert_eq!(client.call(b"one", LONG).await?, b"ONE");
             assert_eq!(client.call(b"two", LONG).await?, b"TWO");
             // On RoCE the client does not answer the close, because it makes no call. So the server waits for its grace

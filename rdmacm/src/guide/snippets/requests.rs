@@ -63,6 +63,10 @@ struct Client {
 }
 
 impl Client {
+    fn new(server: SocketAddr) -> Self {
+        Self { server, connection: None, last_number: 0, failure: None }
+    }
+
     /// Sends a request and returns the response. After `timeout`, the error is `TimedOut`, or that of
     /// the last attempt to connect.
     async fn call(&mut self, request: &[u8], timeout: Duration) -> io::Result<Vec<u8>> {

@@ -271,7 +271,7 @@ fn every_phase_ends_at_deadline() {
     let incoming = listener.accept_timeout(LONG).expect("a request");
     times_out(
         incoming.start_accept(&ConnectionConfig::default(), &[], short).expect("start"),
-        "wait for",
+        "accept",
     );
     drop((connecting, listener));
     assert_eq!(objects_at(roce(0)), before);

@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use rdmacm::ErrorKind;
 use rdmacm::endpoint::poll_group::{Event, Member, MemberEnd, Message, PollGroupConfig};
 use rdmacm::endpoint::{Connection, ConnectionConfig, Connector, Listener, PollGroup, task};
+use rdmacm::{Error, ErrorKind};
 
 use crate::child::in_child;
 use crate::endpoint_connect::objects_at;
@@ -80,8 +80,14 @@ impl Group {
     /// Returns the kind of the failure with which `member` ends.
     #[track_caller]
     pub(crate) fn failure(&mut self, member: Member) -> ErrorKind {
+        self.error(member).kind().clone()
+    }
+
+    /// Returns the error with which `member` ends.
+    #[track_caller]
+    pub(crate) fn error(&mut self, member: Member) -> Error {
         match self.end(member) {
-            MemberEnd::Failed(error) => error.kind().clone(),
+            MemberEnd::Failed(error) => error,
             other => panic!("{other:?} instead of a failure of {member}"),
         }
     }

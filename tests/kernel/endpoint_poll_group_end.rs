@@ -274,13 +274,24 @@ fn unanswered_attempt_times_out() {
         }
         other => panic!("{other:?}"),
     }
+    // The request of an ended attempt is still pending. Accepting it fails.
+    let incoming = listener.accept_timeout(LONG).expect("a request should be pending");
+    let subject = format!("the request of {}", incoming.peer_addr().expect("an IP address"));
+    let error = match group.group.add(incoming, &[], LONG) {
+        Ok(member) => group.error(member),
+        Err(error) => error,
+    };
+    assert_eq!((error.operation(), error.subject()), ("accept", &*subject), "{error}");
     // This peer is accepted, and does not continue.
     let other = Listener::bind(roce(0)).expect("listen");
     let low = channel();
     let _client = ask(&low, other.local_addr().expect("an IP address"), &ConnParam::default());
     let incoming = other.accept_timeout(LONG).expect("a request");
+    let subject = format!("the request of {}", incoming.peer_addr().expect("an IP address"));
     let member = group.group.add(incoming, &[], short).expect("add");
-    assert_eq!(group.failure(member), ErrorKind::TimedOut);
+    let error = group.error(member);
+    assert_eq!(*error.kind(), ErrorKind::TimedOut, "{error}");
+    assert_eq!((error.operation(), error.subject()), ("accept", &*subject), "{error}");
     // The group still works.
     let listener = Listener::bind(roce(0)).expect("listen");
     let (client, member) = group.accepts(&listener, &ConnectionConfig::default());

@@ -5,7 +5,10 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use nix::errno::Errno;
-use ucma_abi::{rdma_ucm_bind, rdma_ucm_listen, rdma_ucm_resolve_addr, rdma_ucm_resolve_route};
+use ucma_abi::{
+    rdma_ucm_bind, rdma_ucm_listen, rdma_ucm_query_addr_resp, rdma_ucm_resolve_addr,
+    rdma_ucm_resolve_route,
+};
 
 use super::event::with_address_hint;
 use super::id::CmId;
@@ -183,7 +186,7 @@ impl CmId {
     #[doc(alias = "rdma_get_local_addr")]
     #[doc(alias = "rdma_get_src_port")]
     pub fn local_addr(&self) -> Result<Option<SocketAddr>> {
-        Ok(addr::decode(&self.inner.query_addr()?.src_addr).and_then(|local| local.ip()))
+        Ok(local(&self.inner.query_addr()?))
     }
 
     /// Returns the peer's IP address, or `None` if the id has no peer yet.
@@ -199,10 +202,27 @@ impl CmId {
     #[doc(alias = "rdma_get_peer_addr")]
     #[doc(alias = "rdma_get_dst_port")]
     pub fn peer_addr(&self) -> Result<Option<SocketAddr>> {
-        let peer = addr::decode(&self.inner.query_addr()?.dst_addr).and_then(|peer| peer.ip());
-        // For a bound id without a peer the kernel returns the unspecified address of its family.
-        Ok(peer.filter(|peer| !peer.ip().is_unspecified()))
+        Ok(peer(&self.inner.query_addr()?))
     }
+
+    /// Returns the IP addresses of this side and of the peer, with one command.
+    pub(crate) fn addresses(&self) -> Result<[Option<SocketAddr>; 2]> {
+        let found = self.inner.query_addr()?;
+        Ok([local(&found), peer(&found)])
+    }
+}
+
+/// Returns the local IP address in the response of a query.
+fn local(found: &rdma_ucm_query_addr_resp) -> Option<SocketAddr> {
+    addr::decode(&found.src_addr).and_then(|local| local.ip())
+}
+
+/// Returns the IP address of the peer in the response of a query.
+///
+/// For a bound id without a peer the kernel returns the unspecified address of its family.
+fn peer(found: &rdma_ucm_query_addr_resp) -> Option<SocketAddr> {
+    let peer = addr::decode(&found.dst_addr).and_then(|peer| peer.ip());
+    peer.filter(|peer| !peer.ip().is_unspecified())
 }
 
 /// Returns `timeout` in milliseconds, rounded up.

@@ -33,6 +33,12 @@ use crate::verbs::{
 const OUT_OF_STATE: &str =
     "the connection is in a state without these attributes: the peer may have ended the attempt";
 
+/// The operation of an error of [`CmId::accept`].
+pub(crate) const ACCEPT: &str = "accept";
+
+/// The operation of an error about the connection manager's attributes of a queue pair.
+pub(crate) const ASK_FOR_ATTRIBUTES: &str = "ask for the queue pair attributes of";
+
 /// Reason in errors about creating a queue pair with queues.
 pub(super) const IS_TARGET: &str = "the id is for XRC targets; call CmId::create_xrc_target";
 
@@ -215,7 +221,7 @@ impl CmId {
     /// ACCEPT.
     #[doc(alias = "rdma_accept")]
     pub fn accept(&self, param: &ConnParam) -> Result<()> {
-        const OPERATION: &str = "accept";
+        const OPERATION: &str = ACCEPT;
         let device = self.inner.device()?;
         let limits = device.depth_limits(OPERATION, self.inner.service(), param)?;
         let (requested_depths, qp, ece) = {
@@ -482,8 +488,7 @@ impl Inner {
             id: self.handle,
             qp_state: u32::from(state.0),
         };
-        let answered =
-            self.command("ask for the queue pair attributes of", || self.to_string(), request);
+        let answered = self.command(ASK_FOR_ATTRIBUTES, || self.to_string(), request);
         answered.map_err(|error| error.with_hint(Errno::EINVAL, OUT_OF_STATE))
     }
 

@@ -123,6 +123,7 @@ pub use crate::addr::port_space::PortSpace;
 pub use crate::error::{RejectReason, Rejection};
 pub use crate::verbs::Ece;
 pub use channel::EventChannel;
+pub(crate) use connection::{ACCEPT, ASK_FOR_ATTRIBUTES};
 pub use endpoint_qp::EndpointQpInit;
 pub use event::Event;
 pub use group::Membership;

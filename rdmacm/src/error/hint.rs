@@ -73,6 +73,13 @@ pub(crate) const NO_PROGRAM: &str = "check the port, and that the server listens
 /// A server on iWARP sends or closes too early (EINVAL).
 pub(crate) const EARLY_SERVER: &str = "have the client send the first message (iWARP)";
 
+/// A request to connect cannot be accepted any more (EINVAL, on iWARP ECONNRESET).
+pub(crate) const CLIENT_GONE: &str = "the client may have ended its attempt to connect";
+
+/// The client does not confirm an accepted connection.
+pub(crate) const CLIENT_SILENT: &str =
+    "check that the client still runs and that no firewall drops the packets, or raise the timeout";
+
 /// No send buffer has become free in time.
 pub(crate) const SEND_BUFFERS: &str = "check that the peer receives; otherwise raise `send_buffers`, or drop buffers that the program holds";
 

@@ -137,6 +137,14 @@ impl Error {
         self
     }
 
+    /// Replaces the hint for the user, if there is another one.
+    pub(crate) fn with_other_hint(mut self, hint: Option<&'static str>) -> Self {
+        if let Cause::Failed(failure) = &mut self.0 {
+            failure.hint = hint.or(failure.hint);
+        }
+        self
+    }
+
     /// Adds the peer that the operation was for, unless the error names it already.
     pub(crate) fn with_peer(mut self, peer: impl fmt::Display) -> Self {
         let peer = peer.to_string();

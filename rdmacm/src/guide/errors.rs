@@ -21,6 +21,7 @@
 //! | `Rejected(_)` | No program listens (RoCE, InfiniBand), or the server's program rejected the request. The error has the reason (on iWARP an errno) and the private data. | the port; a server that listens on it; the reason in the message |
 //! | `Os(ECONNREFUSED)` | No program listens (iWARP). | the port, and a server that listens on it |
 //! | `Os(EINVAL)` of connecting | iWARP: the server has sent or closed before it received a message. RoCE: this device cannot use the answer of the server. | a client that sends first; fewer `responder_resources` of the server |
+//! | `Os(EINVAL)`, `Os(ECONNRESET)`, `Rejected(_)` of accepting | The client has ended its attempt. | Accept the next request. |
 //! | `Unreachable(_)`, `TimedOut` of connecting | The peer does not answer. | a route, a firewall that lets UDP port 4791 pass, a server that accepts |
 //! | `TimedOut` of a call on a connection | The timeout of the call has elapsed. The connection continues, except after `close`. | Call again, or close; after `close`, the hint in the message |
 //! | `Os(EPERM)`, `Os(ENOMEM)`, `Os(EMFILE)`, `Os(EAGAIN)` | A limit is reached: locked memory, descriptors, or objects of the rdma cgroup. | the hint in the message |
@@ -50,8 +51,9 @@
 //!   packet is missing. A message that is sent then fails after some seconds. To detect such a failure without sending,
 //!   configure [keep-alive](crate::endpoint::ConnectionConfig::keep_alive_interval), and have a call such as `recv` wait, or
 //!   an event loop call `try_recv`: the checks run in these calls.
-//! - **Lost messages on iWARP.** TCP confirms only that a message was transmitted, not that the message found a buffer.
-//!   Only the receiver can detect that loss.
+//! - **Lost messages on iWARP.** TCP confirms only that a message was transmitted, not that the message found a buffer
+//!   that is long enough. The send completes, and `flush` succeeds. A later call of the sender may fail with
+//!   `Disconnected`, without the cause. Only the receiver can detect that loss.
 //!
 //! # See also
 //!

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::connect_attempt::{ConnectAttempt, event_error, step_error, total_timeout_error};
-use crate::addr::Address;
+use super::attempt_peer::AttemptPeer;
+use super::connect_attempt::ConnectAttempt;
 use crate::cm::{CmId, ConnParam, Event, EventChannel, EventType};
 use crate::device::Transport;
 use crate::endpoint::core::FIRST_WRITE_INTERVAL;
@@ -38,8 +38,8 @@ pub(in crate::endpoint) struct Handshake {
     pub(in crate::endpoint) endpoint: NewEndpoint,
     /// The private data of the peer's request, if the peer has asked for the connection.
     pub(in crate::endpoint) request_data: Option<Vec<u8>>,
-    /// The server, if this side has asked for the connection.
-    pub(in crate::endpoint) server: Option<Address>,
+    /// The peer, for errors.
+    pub(in crate::endpoint) peer: AttemptPeer,
 }
 
 /// The state of an attempt after an event.
@@ -57,7 +57,7 @@ pub(in crate::endpoint) enum Step {
 pub(in crate::endpoint) fn connect(
     id: &CmId,
     param: &ConnParam,
-    server: Option<Address>,
+    peer: AttemptPeer,
     deadline: Option<Instant>,
 ) -> Result<()> {
     loop {
@@ -67,26 +67,25 @@ pub(in crate::endpoint) fn connect(
                     let awaited = EventType::Established;
                     let subject = format!("{awaited} on id {}", id.token());
                     let late = Error::new(WAIT_FOR, subject, ErrorKind::TimedOut);
-                    return Err(step_error(late, awaited, server));
+                    return Err(peer.step_error(late, awaited));
                 }
             }
             connected => {
-                return connected
-                    .map_err(|error| step_error(error, EventType::Established, server));
+                return connected.map_err(|error| peer.step_error(error, EventType::Established));
             }
         }
     }
 }
 
-/// Starts to resolve the route of `id` to `server`.
+/// Starts to resolve the route of `id` to `peer`.
 pub(in crate::endpoint) fn resolve_route(
     id: &CmId,
     timeout: Duration,
-    server: Option<Address>,
+    peer: AttemptPeer,
 ) -> Result<()> {
     // The kernel refuses a timeout of zero.
     let started = id.resolve_route(timeout.max(Duration::from_millis(1)));
-    started.map_err(|error| step_error(error, EventType::RouteResolved, server))
+    started.map_err(|error| peer.step_error(error, EventType::RouteResolved))
 }
 
 impl Attempt {
@@ -136,7 +135,7 @@ impl Attempt {
     pub(in crate::endpoint) fn advance(self, event: &Event, trace: &Trace) -> Result<Step> {
         // The next step may take long, and no caller would wait for its result.
         if !matches!(self.phase, Phase::Answer(_)) && has_passed(self.total_deadline) {
-            return Err(total_timeout_error(self.server()));
+            return Err(self.peer().total_timeout_error());
         }
         let Self { phase, channel, total_deadline, .. } = self;
         let phase_deadline = |timeout: Duration| earlier(deadline_after(timeout), total_deadline);
@@ -144,7 +143,7 @@ impl Attempt {
             Phase::Address(id, attempt) => {
                 let timeout = attempt.connector.resolve_route_timeout;
                 let deadline = phase_deadline(timeout);
-                resolve_route(&id, timeout, Some(attempt.server))?;
+                resolve_route(&id, timeout, AttemptPeer::Server(attempt.server))?;
                 (Phase::Route(id, attempt), deadline)
             }
             Phase::Route(id, mut attempt) => {
@@ -162,11 +161,11 @@ impl Attempt {
                 }
                 let deadline = phase_deadline(connector.response_timeout);
                 let param = config.param(&connector.private_data);
-                let server = Some(attempt.server);
-                match connect(&endpoint.objects.id, &param, server, deadline) {
+                let peer = AttemptPeer::Server(attempt.server);
+                match connect(&endpoint.objects.id, &param, peer, deadline) {
                     Ok(()) => {
                         trace.set_state("connecting");
-                        let handshake = Handshake { endpoint, request_data: None, server };
+                        let handshake = Handshake { endpoint, request_data: None, peer };
                         (Phase::Answer(Box::new(handshake)), deadline)
                     }
                     Err(error) => {
@@ -203,19 +202,21 @@ impl Attempt {
     fn event_error(&self, error: Error) -> Error {
         let (id, awaited) = self.awaited();
         let is_iwarp = id.context().is_ok_and(|device| device.transport() == Transport::Iwarp);
-        event_error(error, awaited, self.server(), is_iwarp)
+        self.peer().event_error(error, awaited, is_iwarp)
     }
 
     /// Returns `error` as the failure of the phase.
     fn phase_error(&self, error: Error) -> Error {
-        step_error(error, self.awaited().1, self.server())
+        self.peer().step_error(error, self.awaited().1)
     }
 
-    /// Returns the server, if this side has asked for the connection.
-    fn server(&self) -> Option<Address> {
+    /// Returns the peer, for errors.
+    fn peer(&self) -> AttemptPeer {
         match &self.phase {
-            Phase::Answer(handshake) => handshake.server,
-            Phase::Address(_, attempt) | Phase::Route(_, attempt) => Some(attempt.server),
+            Phase::Answer(handshake) => handshake.peer,
+            Phase::Address(_, attempt) | Phase::Route(_, attempt) => {
+                AttemptPeer::Server(attempt.server)
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use std::vec;
 use nix::sys::epoll::Epoll;
 
 use super::attempt::{Attempt, Handshake, Phase, Step, WAIT_FOR};
+use super::attempt_peer::AttemptPeer;
 use super::connector::Connector;
 #[cfg(doc)]
 use super::incoming::Incoming;
@@ -58,8 +59,8 @@ pub struct Connecting {
     others: Option<Box<OtherServers>>,
     readiness: Arc<Readiness>,
     trace: Trace,
-    /// The server that was asked, for errors.
-    server: Option<Address>,
+    /// The peer, for errors.
+    peer: AttemptPeer,
 }
 
 /// The servers that are tried in turn if the attempt fails.
@@ -99,33 +100,34 @@ impl Connecting {
         };
         let others = (servers.len() > 0)
             .then(|| Box::new(OtherServers { connector: connector.clone(), servers }));
-        Self::new(attempt, others, trace, Some(server))
+        Self::new(attempt, others, trace, AttemptPeer::Server(server))
     }
 
     /// Waits until an accepted connection is established.
     pub(in crate::endpoint) fn accepted(
         endpoint: NewEndpoint,
         channel: EventChannel,
+        peer: AttemptPeer,
         request_data: Vec<u8>,
         deadline: Option<Instant>,
         trace: Trace,
     ) -> Result<Self> {
         trace.set_state("accepting");
-        let handshake = Handshake { endpoint, request_data: Some(request_data), server: None };
+        let handshake = Handshake { endpoint, request_data: Some(request_data), peer };
         let attempt = Attempt::new(Phase::Answer(Box::new(handshake)), channel, deadline, deadline);
-        Self::new(attempt, None, trace, None)
+        Self::new(attempt, None, trace, peer)
     }
 
     fn new(
         attempt: Attempt,
         others: Option<Box<OtherServers>>,
         trace: Trace,
-        server: Option<Address>,
+        peer: AttemptPeer,
     ) -> Result<Self> {
         let channel = attempt.channel();
         let readiness = channel.set_nonblocking(true).and_then(|()| Readiness::new(channel));
         let readiness = Arc::new(readiness.inspect_err(|error| trace.failed(error))?);
-        Ok(Self { attempt: Some(attempt), others, readiness, trace, server })
+        Ok(Self { attempt: Some(attempt), others, readiness, trace, peer })
     }
 
     /// Advances the attempt without waiting, and returns the connection when it is established.
@@ -155,10 +157,7 @@ impl Connecting {
                 Err(error) if *error.kind() != ErrorKind::WouldBlock => error,
                 other => return other,
             };
-            let error = match self.server {
-                Some(server) => error.with_peer(server),
-                None => error,
-            };
+            let error = self.peer.add_to(error);
             self.trace.failed(&error);
             if has_passed(total_deadline) {
                 return Err(error);
@@ -182,7 +181,8 @@ impl Connecting {
             });
             match started {
                 Ok((attempt, trace)) => {
-                    (self.attempt, self.trace, self.server) = (Some(attempt), trace, Some(server));
+                    (self.attempt, self.trace) = (Some(attempt), trace);
+                    self.peer = AttemptPeer::Server(server);
                     return Ok(());
                 }
                 Err(error) => last_error = error,

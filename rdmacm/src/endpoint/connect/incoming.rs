@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::attempt_peer::AttemptPeer;
 use super::connecting::Connecting;
 #[cfg(doc)]
 use super::connector::Connector;
@@ -13,7 +14,9 @@ use crate::endpoint::connection_config::ConnectionConfig;
 use crate::endpoint::shared::kernel_objects::NewEndpoint;
 use crate::endpoint::shared::trace::{RequestTrace, Trace};
 use crate::endpoint::wait::deadline::{deadline_after, has_passed};
-use crate::error::{Error, ErrorKind, Result};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::{Error, Result};
 
 /// A connection request, which a program accepts or rejects.
 ///
@@ -57,7 +60,7 @@ impl Incoming {
     /// - [`ErrorKind::TimedOut`] if `timeout` elapses.
     /// - [`ErrorKind::Unreachable`], [`ErrorKind::Disconnected`], ECONNREFUSED and others if the peer does not complete
     ///   the connection.
-    /// - EINVAL, on siw ECONNRESET, if the peer has ended its attempt.
+    /// - EINVAL, on siw ECONNRESET, or [`ErrorKind::Rejected`] if the peer has ended its attempt.
     /// - [`ErrorKind::InvalidInput`] if `private_data` are too long, or if `config` has no buffer.
     /// - EINVAL or ENOMEM if `config` exceeds the limits of the device.
     /// - EMFILE if the process has too many descriptors.
@@ -116,9 +119,13 @@ impl Incoming {
     ) -> Result<Connecting> {
         let Self { id, param, trace } = self;
         let trace = trace.answered();
-        let accepted = accept(id, config, private_data, deadline);
-        let (objects, channel) = accepted.inspect_err(|error| trace.failed(error))?;
-        Connecting::accepted(objects, channel, param.private_data, deadline, trace)
+        let client = AttemptPeer::query_client(&id);
+        let accepted = accept(id, client, config, private_data, deadline);
+        let (objects, channel) = accepted
+            .map_err(|error| client.command_error(error))
+            .inspect_err(|error| trace.failed(error))?;
+        Connecting::accepted(objects, channel, client, param.private_data, deadline, trace)
+            .map_err(|error| client.add_to(error))
     }
 
     /// Rejects the request.
@@ -147,15 +154,17 @@ impl Incoming {
     /// ```
     #[doc(alias = "rdma_reject")]
     pub fn reject(self, reason: RejectReason, private_data: &[u8]) -> Result<()> {
-        match reason {
+        const OPERATION: &str = "reject";
+        let rejected = match reason {
             RejectReason::CONSUMER_DEFINED => self.id.reject(private_data),
             RejectReason::VENDOR_OPTION_NOT_SUPPORTED => self.id.reject_ece(private_data),
             RejectReason(number) => {
                 let reason =
                     format!("reason {number} is reserved for the kernel; use `CONSUMER_DEFINED`");
-                Err(Error::invalid("reject", "a connection request", reason))
+                Err(Error::invalid(OPERATION, "", reason))
             }
-        }
+        };
+        rejected.map_err(|error| error.of(OPERATION, AttemptPeer::query_client(&self.id).subject()))
     }
 
     /// Returns the peer's address, or `None` for an InfiniBand address and after a fork.
@@ -237,18 +246,18 @@ impl Incoming {
     }
 }
 
-/// Accepts the request of `id`.
+/// Accepts the request of `id`, which is from `client`.
 ///
 /// Before that, it moves the request to a separate channel and creates the objects of a connection.
 fn accept(
     id: CmId,
+    client: AttemptPeer,
     config: &ConnectionConfig,
     private_data: &[u8],
     deadline: Option<Instant>,
 ) -> Result<(NewEndpoint, EventChannel)> {
     if has_passed(deadline) {
-        let subject = format!("the request of id {}", id.token());
-        return Err(Error::new("accept", subject, ErrorKind::TimedOut));
+        return Err(client.total_timeout_error());
     }
     let channel = EventChannel::new()?;
     id.migrate(&channel)?;

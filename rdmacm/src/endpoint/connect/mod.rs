@@ -1,6 +1,7 @@
 //! The beginning of connections: connectors, listeners, requests and attempts.
 
 pub(super) mod attempt;
+pub(super) mod attempt_peer;
 pub(super) mod connect_attempt;
 pub(super) mod connecting;
 pub(super) mod connector;

@@ -157,7 +157,7 @@ impl Connection {
         let objects = state.objects.as_ref().expect("a new state should have kernel objects");
         objects.set_min_rnr_timer();
         let depths = objects.depths();
-        let addresses = [objects.id.local_addr()?, objects.id.peer_addr()?];
+        let addresses = objects.id.addresses()?;
         let name = match addresses[1] {
             Some(peer) => format!("the connection to {peer}"),
             None => format!("the connection of id {}", objects.id.token()),

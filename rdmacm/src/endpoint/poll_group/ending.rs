@@ -128,10 +128,7 @@ impl PollGroup {
     /// Ends a member for which connecting has failed.
     pub(super) fn fail_attempt(&mut self, member: Member, error: Error) {
         let Some(link) = self.members.get_mut(member) else { return };
-        let error = match link.server() {
-            Some(server) => error.with_peer(server),
-            None => error,
-        };
+        let error = link.attempt_peer().add_to(error);
         link.failure.get_or_insert(error);
         self.mark(member);
     }

@@ -8,12 +8,13 @@ use super::link::{Attempt, Link, Phase};
 use super::member_table::Member;
 use crate::cm::{CmId, Event as CmEvent};
 use crate::endpoint::connect::attempt::{connect, resolve_route};
-use crate::endpoint::connect::connect_attempt::event_error;
+use crate::endpoint::connect::attempt_peer::AttemptPeer;
 use crate::endpoint::connect::connector::Connector;
 use crate::endpoint::connect::incoming::Incoming;
 use crate::endpoint::core::FIRST_WRITE_INTERVAL;
 use crate::endpoint::shared::kernel_objects::set_min_rnr_timer;
 use crate::endpoint::shared::timer::Timer;
+use crate::endpoint::shared::trace::Trace;
 use crate::endpoint::to_addresses::ToAddresses;
 use crate::endpoint::wait::deadline::{deadline_after, earlier, has_passed};
 use crate::error::{Error, ErrorKind, Result};
@@ -52,17 +53,31 @@ impl PollGroup {
         self.check_process(ADD)?;
         let deadline = deadline_after(timeout);
         let (id, param, trace) = incoming.into_parts();
+        let peer = AttemptPeer::query_client(&id);
+        let attempt = Attempt {
+            connect_attempt: None,
+            peer,
+            private_data: param.private_data,
+            deadline,
+            total_deadline: deadline,
+        };
+        let accepted = self.accept(id, attempt, private_data, trace);
+        accepted.map_err(|error| peer.command_error(error))
+    }
+
+    /// Accepts the request of `id` with the private data of this side.
+    fn accept(
+        &mut self,
+        id: CmId,
+        attempt: Attempt,
+        private_data: &[u8],
+        trace: Trace,
+    ) -> Result<Member> {
         self.check_device(&id)?;
         self.reserve_completions()?;
         id.migrate(&self.channel)?;
         self.make_room_for_qp()?;
         let qp = self.create_qp(&id)?;
-        let attempt = Attempt {
-            connect_attempt: None,
-            private_data: param.private_data,
-            deadline,
-            total_deadline: deadline,
-        };
         let context = self.resources.pd.context();
         let link = Link::new(id, context, &self.config, (Phase::Answer, attempt), false, trace);
         let member = self.insert(link, Some(qp))?;
@@ -104,6 +119,7 @@ impl PollGroup {
             connector.start_resolving(&self.channel, server.to_target().resolve()?[0])?;
         let deadline = earlier(deadline, total_deadline);
         let attempt = Attempt {
+            peer: AttemptPeer::Server(connect_attempt.server),
             connect_attempt: Some(connect_attempt),
             private_data: Vec::new(),
             deadline,
@@ -209,10 +225,10 @@ impl PollGroup {
     /// Handles an event of a member that is not established.
     pub(super) fn on_attempt_event(&mut self, member: Member, event: &CmEvent) {
         let Some(link) = self.members.get(member) else { return };
-        let (phase, server) = (link.phase, link.server());
+        let phase = link.phase;
         let Some(awaited) = phase.awaited() else { return };
         let advanced = match (event.error_for(awaited), phase) {
-            (Some(error), _) => Err(event_error(error, awaited, server, self.is_iwarp)),
+            (Some(error), _) => Err(link.attempt_peer().event_error(error, awaited, self.is_iwarp)),
             (None, Phase::Address) => self.resolve_route(member),
             (None, Phase::Route) => self.request_connection(member),
             (None, _) => self.on_established(member, event),
@@ -225,7 +241,7 @@ impl PollGroup {
     fn resolve_route(&mut self, member: Member) -> Result<()> {
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
         let timeout = link.begin(Phase::Route, |connector| connector.resolve_route_timeout)?;
-        resolve_route(&link.id, timeout, link.server())
+        resolve_route(&link.id, timeout, link.attempt_peer())
     }
 
     /// Creates the queue pair of a member that connects, and asks the peer.
@@ -246,7 +262,7 @@ impl PollGroup {
             .as_ref()
             .map(|connect_attempt| &connect_attempt.connector.private_data[..]);
         let param = config.param(private_data.unwrap_or_default());
-        match connect(&link.id, &param, link.server(), attempt.deadline) {
+        match connect(&link.id, &param, link.attempt_peer(), attempt.deadline) {
             Ok(()) => {
                 link.trace.set_state("connecting");
                 Ok(())
@@ -277,8 +293,11 @@ impl PollGroup {
 
     fn on_established(&mut self, member: Member, event: &CmEvent) -> Result<()> {
         let Some(link) = self.members.get_mut(member) else { return Ok(()) };
-        // The address is queried first: if that fails, the attempt still exists, and the error names its server.
-        let peer_addr = link.id.peer_addr()?;
+        let peer_addr = match link.attempt_peer() {
+            AttemptPeer::Client(Some(client)) => Some(client),
+            // Queried first: if that fails, the attempt still exists, and the error names its peer.
+            _ => link.id.peer_addr()?,
+        };
         let Some(attempt) = link.attempt.take() else { return Ok(()) };
         let private_data = match attempt.connect_attempt {
             Some(_) => event.private_data().to_vec(),

@@ -22,6 +22,7 @@ use crate::cm::{CmId, PortSpace};
 use crate::driver::{Capabilities, External};
 use crate::drivers::any::AnyDriver;
 use crate::drivers::forged::Forged;
+use crate::endpoint::connect::attempt_peer::AttemptPeer;
 use crate::endpoint::shared::trace::Trace;
 use crate::error::Result;
 use crate::verbs::{CompletionChannel, Context, QpState, QueuePair, QueuePairAttributes};
@@ -94,6 +95,7 @@ impl ForgedGroup {
         let deadline = is_late.then(Instant::now);
         let attempt = Attempt {
             connect_attempt: None,
+            peer: AttemptPeer::Client(None),
             private_data: Vec::new(),
             deadline,
             total_deadline: deadline,

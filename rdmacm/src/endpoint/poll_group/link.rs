@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::config::PollGroupConfig;
 use super::member_table::Member;
 use super::resources::{MemberBuffer, MemberIo, Resources};
-use crate::addr::Address;
 use crate::cm::{CmId, EventType};
-use crate::endpoint::connect::connect_attempt::{ConnectAttempt, step_error, total_timeout_error};
+use crate::endpoint::connect::attempt_peer::AttemptPeer;
+use crate::endpoint::connect::connect_attempt::ConnectAttempt;
 use crate::endpoint::connect::connector::Connector;
 use crate::endpoint::core::operation::Interest;
 use crate::endpoint::core::{Core, Effects, EndReason, Messages, Protocol, Queue};
@@ -51,6 +51,8 @@ impl Phase {
 pub(super) struct Attempt {
     /// The parameters of this side, if it connects.
     pub(super) connect_attempt: Option<ConnectAttempt>,
+    /// The peer, for errors.
+    pub(super) peer: AttemptPeer,
     /// The private data of the request, if the peer connects.
     pub(super) private_data: Vec<u8>,
     /// The deadline of the phase.
@@ -210,7 +212,7 @@ impl Link {
     ) -> Result<Duration> {
         let Some(attempt) = &mut self.attempt else { return Ok(Duration::ZERO) };
         if has_passed(attempt.total_deadline) {
-            return Err(total_timeout_error(self.server()));
+            return Err(self.attempt_peer().total_timeout_error());
         }
         let timeout = attempt
             .connect_attempt
@@ -226,16 +228,12 @@ impl Link {
         let awaited = self.phase.awaited().unwrap_or(EventType::Established);
         let subject = format!("{awaited} on id {}", self.id.token());
         let late = Error::new("wait for", subject, ErrorKind::TimedOut);
-        step_error(late, awaited, self.server())
+        self.attempt_peer().step_error(late, awaited)
     }
 
-    /// Returns the server of an attempt to connect.
-    pub(super) fn server(&self) -> Option<Address> {
-        self.attempt
-            .as_ref()?
-            .connect_attempt
-            .as_ref()
-            .map(|connect_attempt| connect_attempt.server)
+    /// Returns the peer of the attempt, for errors.
+    pub(super) fn attempt_peer(&self) -> AttemptPeer {
+        self.attempt.as_ref().map_or(AttemptPeer::Client(None), |attempt| attempt.peer)
     }
 
     /// Handles the time of a keep-alive write, or of a first write.

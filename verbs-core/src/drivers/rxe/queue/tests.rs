@@ -180,3 +180,28 @@ fn slots_follow_header_in_order() {
 fn scatter_gather_entries_have_16_bytes_each() {
     assert_eq!([0, 1, 32].map(sges_len), [0, 16, 512]);
 }
+
+#[test]
+fn cleared_slot_has_no_earlier_contents() {
+    let mut queue = ring(1, 6, 2 * 64).expect("a good ring");
+    let mut slot = queue.free_slot().expect("not full");
+    slot.put(0, &[7_u8; 40]);
+    slot.clear();
+    slot.put(1, &[1_u8]);
+    slot.publish();
+    let mut taken = [[7; 40]];
+    assert_eq!(queue.take(&mut taken, |element| element), Ok(1));
+    assert_eq!((&taken[0][..3], &taken[0][3..]), (&[0, 1, 0][..], &[0; 37][..]));
+}
+
+#[test]
+fn only_short_bytes_are_appended_at_once() {
+    let mut queue = ring(3, 6, 4 * 64).expect("a good ring");
+    let mut slot = queue.free_slot().expect("not full");
+    assert!(!slot.append_if_short(&[2; 4]), "few bytes are left to `append`");
+    assert!(slot.append_if_short(&[1; 16]));
+    slot.publish();
+    // SAFETY: the slot has 64 bytes.
+    let stored = unsafe { queue.slot(0).cast::<[u8; 64]>().read() };
+    assert_eq!((&stored[40..56], &stored[56..]), (&[1; 16][..], &[0; 8][..]));
+}

@@ -31,12 +31,18 @@ fn send(id: u64) -> siw_sqe {
     siw_sqe { id: id.into(), rkey: 7, raddr: AlignedU64::new(u64::MAX), ..siw_sqe::default() }
 }
 
-/// Reads an element and clears its flags, as the kernel does.
-fn taken(ring: &Ring<siw_sqe>, count: u32) -> siw_sqe {
+/// Returns the bytes of the `count`th element.
+fn bytes(ring: &Ring<siw_sqe>, count: u32) -> [u8; size_of::<siw_sqe>()] {
     let mut bytes = [0; size_of::<siw_sqe>()];
     let from = ring.place.element(count);
     // SAFETY: an element has as many bytes, and no other thread writes to it meanwhile.
     unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
+    bytes
+}
+
+/// Reads an element and clears its flags, as the kernel does.
+fn taken(ring: &Ring<siw_sqe>, count: u32) -> siw_sqe {
+    let bytes = bytes(ring, count);
     ring.place.work_flags(count).store(0, Ordering::Release);
     siw_sqe::read_from_bytes(&bytes).expect("as many bytes as it has")
 }
@@ -226,15 +232,6 @@ fn impossible_element_count_is_refused() {
     assert!(ring::<siw_rqe>(4, 4 * size_of::<siw_rqe>() - 1).is_none(), "too short");
     let bare: Ring<siw_cqe> = ring(4, 4 * size_of::<siw_cqe>()).expect("a good ring");
     assert!(bare.arming().is_none(), "no room behind the elements");
-}
-
-/// Returns the bytes of the `count`th element.
-fn bytes(ring: &Ring<siw_sqe>, count: u32) -> [u8; size_of::<siw_sqe>()] {
-    let mut bytes = [0; size_of::<siw_sqe>()];
-    let from = ring.place.element(count);
-    // SAFETY: an element has as many bytes, and no other thread writes to it meanwhile.
-    unsafe { from.copy_to_nonoverlapping(NonNull::from(&mut bytes).cast(), bytes.len()) };
-    bytes
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::queue_io::Queue;
 pub(in crate::endpoint) const STALE_EVENTS: usize = 16;
 
 /// The state of a completion queue, which determines whether its next completion raises an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum ArmState {
     /// The next completion raises no event.
     Off,
@@ -39,7 +39,7 @@ enum ArmState {
 /// events that are read. Therefore all armed queues then become [`ArmState::Unknown`], and a thread that is awake polls
 /// them.
 #[derive(Debug, Default)]
-#[cfg_attr(test, derive(Clone))]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 struct StaleEvents {
     count: usize,
     /// `true` if the latest of these events may not have been reported yet.
@@ -49,7 +49,7 @@ struct StaleEvents {
 /// A command that makes the next completions raise events.
 ///
 /// The caller issues it while the endpoint is unlocked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(in crate::endpoint) enum ArmAction {
     /// Read and discard up to [`STALE_EVENTS`] events of the completion channel.
     DiscardEvents,
@@ -59,7 +59,7 @@ pub(in crate::endpoint) enum ArmAction {
 
 /// The state of the two completion queues of an endpoint.
 #[derive(Debug)]
-#[cfg_attr(test, derive(Clone))]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 pub(in crate::endpoint) struct Arming {
     receives: ArmState,
     sends: ArmState,

@@ -45,7 +45,7 @@ fn event_reported_while_unarmed_is_read_first() {
 }
 
 /// The numbers with which a queue was armed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Armed {
     /// The number of events that the program had read.
     read: u8,
@@ -54,8 +54,10 @@ struct Armed {
 }
 
 /// A completion queue of a device that raises one event per event that was read.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct DeviceQueue {
+    /// The number of completions that the device will still store.
+    unstored: u8,
     /// The number of completions that the device has stored.
     stored: u8,
     /// The number of completions that the program has polled.
@@ -71,49 +73,53 @@ struct DeviceQueue {
     has_pending_check: bool,
 }
 
-/// The two queues of a poll group, the channel of their events, and the group.
-#[derive(Debug, Clone)]
-struct ModelState {
+/// The two queues of an endpoint or a poll group, the channel of their events, and the callers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct ModelState<const CALLERS: usize> {
     arming: Arming,
     queues: [DeviceQueue; 2],
     /// `true` if the descriptor has an event to report. It reports once, also if the event is not read.
     has_report: bool,
-    step: CallerStep,
-    /// The number of times that the program may still find a result, and call again later.
+    callers: [CallerStep; CALLERS],
+    /// The number of times that a caller may still find a result, and call again later.
     returns_left: u8,
     /// The number of commands that may still fail.
     failures_left: u8,
 }
 
-/// The next step of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The next step of a caller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum CallerStep {
     PollReceives,
     PollSends,
     Arm,
+    /// Issue the command of an action, while the other caller acts.
+    Issue(ArmAction),
+    /// Record the result of the command.
+    Record(ArmAction, bool),
     Sleep,
 }
 
-/// The number of completions that the device stores in each queue.
-const COMPLETIONS: u8 = 2;
+/// The maximum number of steps of a caller before it sleeps, while the device and the other caller do nothing.
+const STEPS_TO_SLEEP: usize = 100;
 
-/// The maximum number of steps of a program before it sleeps, while the device does nothing.
-const STEPS_TO_SLEEP: usize = 24;
-
-impl ModelState {
-    fn new() -> Self {
+impl<const CALLERS: usize> ModelState<CALLERS> {
+    /// Creates queues into which the device will store these numbers of completions.
+    fn new(completions: [u8; 2]) -> Self {
         let mut arming = Arming::new();
         arming.read_events_first(true);
-        let armed = Some(Armed { read: 0, polled: 0 });
-        let queues = [DeviceQueue { armed, ..DeviceQueue::default() }, DeviceQueue::default()];
-        let step = CallerStep::PollReceives;
-        Self { arming, queues, has_report: false, step, returns_left: 1, failures_left: 1 }
+        let mut queues =
+            completions.map(|unstored| DeviceQueue { unstored, ..DeviceQueue::default() });
+        queues[0].armed = Some(Armed { read: 0, polled: 0 });
+        let callers = [CallerStep::PollReceives; CALLERS];
+        Self { arming, queues, has_report: false, callers, returns_left: 1, failures_left: 1 }
     }
 
-    /// Returns the states that may follow. There is none if the device is idle and the program sleeps.
+    /// Returns the states that may follow. There is none if the device is idle and the callers sleep.
     fn successors(&self) -> Vec<Self> {
         let device = (0..self.queues.len()).flat_map(|index| self.device_steps(index));
-        device.chain(self.caller_steps()).collect()
+        let callers = (0..self.callers.len()).flat_map(|number| self.caller_steps(number));
+        device.chain(callers).collect()
     }
 
     fn device_steps(&self, index: usize) -> Vec<Self> {
@@ -126,9 +132,11 @@ impl ModelState {
                 steps.push(state);
             }
         };
-        add(queue.stored < COMPLETIONS, |state, index| {
-            state.queues[index].stored += 1;
-            state.queues[index].has_pending_check = true;
+        add(queue.unstored > 0, |state, index| {
+            let queue = &mut state.queues[index];
+            queue.unstored -= 1;
+            queue.stored += 1;
+            queue.has_pending_check = true;
         });
         add(queue.has_pending_check, |state, index| {
             let queue = &mut state.queues[index];
@@ -145,46 +153,54 @@ impl ModelState {
         steps
     }
 
-    fn caller_steps(&self) -> Vec<Self> {
+    fn caller_steps(&self, number: usize) -> Vec<Self> {
         let mut state = self.clone();
-        match self.step {
+        let mut others = Vec::new();
+        let next = match self.callers[number] {
             CallerStep::PollReceives => {
                 state.poll(0);
-                state.step = CallerStep::PollSends;
+                CallerStep::PollSends
             }
             CallerStep::PollSends => {
                 state.poll(1);
-                state.step = CallerStep::Arm;
-                if self.returns_left > 0 {
-                    // The program takes the report of the descriptor before it returns.
-                    let mut returned = state.clone();
-                    returned.returns_left -= 1;
-                    returned.take_report();
-                    returned.step = CallerStep::PollReceives;
-                    return vec![state, returned];
-                }
+                CallerStep::Arm
             }
             CallerStep::Arm => {
-                state.step = CallerStep::PollReceives;
-                let Some(action) = state.arming.next_action([true; 2], false) else {
-                    state.step = CallerStep::Sleep;
-                    return vec![state];
-                };
-                let mut failed = state.clone();
-                state.issue(action);
-                if self.failures_left > 0 {
-                    failed.failures_left -= 1;
-                    failed.arming.on_action(action, false);
-                    return vec![state, failed];
+                if self.returns_left > 0 {
+                    // The caller takes the report of the descriptor before it returns.
+                    let mut returned = self.clone();
+                    returned.returns_left -= 1;
+                    returned.take_report(number);
+                    others.push(returned);
                 }
+                match state.arming.next_action([true; 2], false) {
+                    Some(action) => CallerStep::Issue(action),
+                    None => CallerStep::Sleep,
+                }
+            }
+            CallerStep::Issue(action) => {
+                if self.failures_left > 0 {
+                    let mut failed = self.clone();
+                    failed.failures_left -= 1;
+                    failed.callers[number] = CallerStep::Record(action, false);
+                    others.push(failed);
+                }
+                state.issue(action);
+                CallerStep::Record(action, true)
+            }
+            CallerStep::Record(action, is_done) => {
+                state.arming.on_action(action, is_done);
+                CallerStep::PollReceives
             }
             CallerStep::Sleep if !self.has_report => return Vec::new(),
             CallerStep::Sleep => {
-                state.take_report();
-                state.step = CallerStep::PollReceives;
+                state.take_report(number);
+                CallerStep::PollReceives
             }
-        }
-        vec![state]
+        };
+        state.callers[number] = next;
+        others.insert(0, state);
+        others
     }
 
     fn poll(&mut self, index: usize) {
@@ -194,10 +210,11 @@ impl ModelState {
         self.arming.on_polled([Queue::Receive, Queue::Send][index], usize::from(count));
     }
 
-    fn take_report(&mut self) {
+    fn take_report(&mut self, number: usize) {
         if mem::take(&mut self.has_report) {
             self.arming.on_event();
         }
+        self.callers[number] = CallerStep::PollReceives;
     }
 
     fn issue(&mut self, action: ArmAction) {
@@ -216,14 +233,15 @@ impl ModelState {
                 }
             }
         }
-        self.arming.on_action(action, true);
     }
 
-    /// Returns `true` if the program sleeps after some steps while the device does nothing.
+    /// Returns `true` if the callers sleep after some steps, one after the other, while the device does nothing.
     fn comes_to_rest(&self) -> bool {
         let mut state = self.clone();
         for _ in 0..STEPS_TO_SLEEP {
-            match state.caller_steps().into_iter().next() {
+            match (0..state.callers.len())
+                .find_map(|number| state.caller_steps(number).into_iter().next())
+            {
                 Some(next) => state = next,
                 None => return true,
             }
@@ -232,24 +250,37 @@ impl ModelState {
     }
 }
 
-/// Checks every order of the steps of a poll group and of a device that raises one event per event that was read.
+/// Checks every order of the steps of the callers and of a device that raises one event per event that was read.
 ///
-/// The group never sleeps forever while a completion is unpolled, and never issues commands forever.
-#[test]
-fn orders_of_counting_device_lose_no_completion() {
+/// The callers never sleep forever while a completion is unpolled, and never issue commands forever.
+fn check_all_orders<const CALLERS: usize>(completions: [u8; 2], min: usize) {
     let mut seen = HashSet::new();
-    let mut unvisited = vec![ModelState::new()];
+    let mut unvisited = vec![ModelState::<CALLERS>::new(completions)];
     while let Some(state) = unvisited.pop() {
-        if !seen.insert(format!("{state:?}")) {
+        if !seen.insert(state.clone()) {
             continue;
         }
-        assert!(state.comes_to_rest(), "the group should sleep: {state:?}");
+        assert!(state.comes_to_rest(), "the callers should sleep: {state:?}");
         let successors = state.successors();
         if successors.is_empty() {
-            let is_polled = |queue: &DeviceQueue| queue.polled == COMPLETIONS;
-            assert!(state.queues.iter().all(is_polled), "the group sleeps forever: {state:?}");
+            let is_polled = |queue: &DeviceQueue| queue.polled == queue.stored;
+            assert!(state.queues.iter().all(is_polled), "the callers sleep forever: {state:?}");
         }
         unvisited.extend(successors);
     }
-    assert!(seen.len() > 1000, "there should be many orders: {}", seen.len());
+    assert!(seen.len() > min, "there should be many orders: {}", seen.len());
+}
+
+/// A poll group has one caller.
+#[test]
+fn orders_of_counting_device_lose_no_completion() {
+    check_all_orders::<1>([2, 2], 1000);
+}
+
+/// Two callers of a connection act while the other one issues a command.
+#[test]
+fn orders_of_two_callers_lose_no_completion() {
+    for completions in [[2, 0], [0, 2]] {
+        check_all_orders::<2>(completions, 1000);
+    }
 }

@@ -23,7 +23,9 @@ use crate::driver::{
 use crate::lock::ignore_poison;
 use crate::sys::command::CommandError;
 use crate::sys::uverbs::UverbsFile;
-use crate::work::{AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendRequest};
+use crate::work::{
+    AddressVector, Completion, PdNumber, QpState, ReceiveRequest, SendFlags, SendRequest,
+};
 
 /// The device and its driver. A clone is the same device.
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub struct Request {
     pub wr_id: u64,
     /// The number of its queue pair, or `None` for a receive.
     pub qp_num: Option<u32>,
+    /// `true` if a send completes with a completion also on success.
+    pub is_signaled: bool,
 }
 
 /// The state of the device.
@@ -199,7 +203,8 @@ impl CqControlOps for ForgedCqControl {
 
 impl SendOps for ForgedSendRing {
     unsafe fn store(&mut self, _: Doorbell<'_>, _: QpState, request: &SendRequest<'_>) -> Posted {
-        self.0.post(Request { wr_id: request.wr_id, qp_num: Some(self.1) })
+        let is_signaled = request.flags.contains(SendFlags::SIGNALED);
+        self.0.post(Request { wr_id: request.wr_id, qp_num: Some(self.1), is_signaled })
     }
 
     fn ring(&mut self, _: Doorbell<'_>) -> Posted {
@@ -209,6 +214,6 @@ impl SendOps for ForgedSendRing {
 
 impl RecvOps for ForgedRecvRing {
     unsafe fn store(&mut self, request: &ReceiveRequest<'_>) -> Posted {
-        self.0.post(Request { wr_id: request.wr_id, qp_num: None })
+        self.0.post(Request { wr_id: request.wr_id, qp_num: None, is_signaled: false })
     }
 }

@@ -19,7 +19,7 @@ use verbs_abi::{
     ib_uverbs_create_qp_resp, ib_uverbs_ex_create_qp, ib_uverbs_ex_modify_qp, ib_uverbs_wc,
 };
 
-use crate::driver::checks::{check_send, count, total};
+use crate::driver::checks::{check_send, count};
 use crate::driver::{
     Arm, Capabilities, CommandContext, CqControlOps, CqControls, CqOps, CreateError, CreateSrq,
     CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, FlushMode, OrphanedRequests, PollError,
@@ -156,6 +156,11 @@ struct Orphans(Arc<DeviceQp>);
 /// The vendor does not exist.
 const ECE_VENDOR: u32 = 7;
 const ECE_OPTIONS: u32 = 0b11;
+
+/// Returns the number of bytes of an entry. As on some hardware, a length of 0 means 2 GiB.
+fn bytes_of(sge: &Sge) -> u64 {
+    if sge.length == 0 { 1 << 31 } else { sge.length.into() }
+}
 
 /// Returns the place after `place` in a queue of `max` places.
 fn behind(place: usize, max: u32) -> usize {
@@ -369,7 +374,7 @@ impl NullSendRing {
             return Err(PostError::Full(self.max));
         }
         let length = match request.payload {
-            Payload::Gather(sges) => total(sges),
+            Payload::Gather(sges) => sges.iter().map(bytes_of).sum(),
             Payload::Inline(bytes) => bytes.len() as u64,
         };
         let place = self.next;

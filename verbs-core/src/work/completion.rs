@@ -130,3 +130,6 @@ impl Completion {
         self.0.wc_flags
     }
 }
+
+#[cfg(test)]
+mod tests;

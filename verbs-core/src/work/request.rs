@@ -362,3 +362,6 @@ impl Payload<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

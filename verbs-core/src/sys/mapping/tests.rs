@@ -2,6 +2,7 @@ use super::*;
 
 use std::ffi::CStr;
 use std::fs;
+use std::mem::ManuallyDrop;
 use std::os::fd::OwnedFd;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -144,4 +145,33 @@ fn forked_child_keeps_memory_at_queue_address() {
     let queue = queue.expect("the parent should have the memory");
     // SAFETY: the byte is in the mapping.
     assert_eq!(unsafe { queue.start().read_volatile() }, 0);
+}
+
+/// A mapping that a forked child does not have is unmapped by its process alone.
+#[test]
+fn only_adjacent_ranges_of_all_processes_join() {
+    let page = PAGE;
+    let number_of = |bytes: usize| bytes / page.get();
+    let range = |number: usize, is_own: bool| {
+        let number = NonZeroUsize::new(number).expect("not the first page");
+        let only_in = is_own.then(|| Box::new(Process::current()));
+        let start = Place(NonNull::dangling().with_addr(page.checked_mul(number).expect("small")));
+        // No memory is mapped there.
+        ManuallyDrop::new(Range { start, length: PAGE, only_in })
+    };
+    for (number, [is_own, below_is_own], joins) in [
+        (4, [false, false], true),
+        (3, [false, false], false),
+        (6, [false, false], false),
+        (4, [true, false], false),
+        (4, [false, true], false),
+        (4, [true, true], false),
+    ] {
+        let (mut upper, lower) = (range(5, is_own), range(number, below_is_own));
+        assert_eq!(upper.join(&lower), joins, "{number}, {is_own}, {below_is_own}");
+        let expected = if joins { (4, 2) } else { (5, 1) };
+        let [start, length] =
+            [upper.start.0.addr(), upper.length].map(|bytes| number_of(bytes.get()));
+        assert_eq!((start, length), expected);
+    }
 }

@@ -73,3 +73,6 @@ impl Call {
         self.header.length += u16::try_from(size_of::<ib_uverbs_attr>()).expect("16 fits");
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -105,3 +105,6 @@ impl<T: RecvOps + ?Sized> RecvOps for Box<T> {
         (**self).resize(cx, request)
     }
 }
+
+#[cfg(test)]
+mod tests;

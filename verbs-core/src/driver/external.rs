@@ -325,3 +325,6 @@ impl CqControlOps for Box<dyn ErasedControl> {
         (**self).is_armed()
     }
 }
+
+#[cfg(test)]
+mod tests;

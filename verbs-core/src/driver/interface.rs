@@ -426,3 +426,6 @@ pub trait OrphanedRequests: Debug + Send + Sync {
     /// Takes the requests back. Returns their identifiers, in order.
     fn take(&self) -> Vec<u64>;
 }
+
+#[cfg(test)]
+mod tests;

@@ -135,3 +135,6 @@ impl Srq {
         ib_uverbs_modify_srq { srq_handle: self.handle, ..ib_uverbs_modify_srq::default() }
     }
 }
+
+#[cfg(test)]
+mod tests;

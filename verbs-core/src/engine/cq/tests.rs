@@ -3,6 +3,7 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::drivers::any::AnyDriver;
 use crate::drivers::null::Null;
+use crate::engine::drain_marker::QueueSide;
 use crate::sys::uverbs::UverbsFile;
 
 const QP_NUM: u32 = 3;
@@ -170,4 +171,71 @@ fn wakeup_is_hidden_while_raising_event() {
         Some(Arc::clone(&wakeup) as Arc<dyn WakeupRequest>)
     });
     assert_eq!(*ignore_poison(wakeup.polled.lock()), [FLUSHED]);
+}
+
+/// The keys of two windows differ in more than the low 8 bits, which each binding changes.
+#[test]
+fn bound_keys_are_known_until_invalidated() {
+    let queue = Queue::new();
+    let cq = &queue.cq;
+    assert!(!cq.unbind_key(0x105), "no window is bound");
+    [0x105, 0x205, 0x105].into_iter().for_each(|rkey| cq.bind_key(rkey));
+    assert!(cq.unbind_key(0x105));
+    assert!(!cq.unbind_key(0x105), "the key was bound to one window");
+    cq.bind_key(0x106);
+    cq.forget_window(0x1ff);
+    assert!(!cq.unbind_key(0x106), "the window was destroyed");
+    assert!(cq.unbind_key(0x205));
+}
+
+#[test]
+fn expected_markers_are_hidden() {
+    let queue = Queue::new();
+    let life = Arc::default();
+    let [expected, forgotten] =
+        [(); 2].map(|()| DrainMarker::new(QP_NUM, QueueSide::Receive, &life));
+    for marker in [&expected, &forgotten] {
+        queue.cq.expect_marker(marker.clone());
+    }
+    assert!(expected.precedes(&forgotten) && !forgotten.precedes(&expected));
+    assert!(!expected.precedes(&expected));
+    queue.cq.forget_marker(&forgotten);
+    assert!(!expected.has_completed());
+    for marker in [&expected, &forgotten] {
+        queue.inject(marker.wr_id(), || None);
+    }
+    assert_eq!(queue.polled(), [forgotten.wr_id()], "no marker is expected for this completion");
+    assert!(expected.has_completed() && !forgotten.has_completed());
+}
+
+#[test]
+fn injected_completion_names_its_queue_pair() {
+    let queue = Queue::new();
+    queue.inject(FLUSHED, || None);
+    let mut polled = [Completion::default()];
+    let mut ring = ignore_poison(queue.ring.lock());
+    assert_eq!(queue.cq.poll(&queue.device, &mut ring, &mut polled).expect("poll"), 1);
+    let [completion] = polled;
+    assert_eq!((completion.qp_num(), completion.opcode()), (QP_NUM, WcOpcode::IB_WC_RECV));
+    assert_eq!(completion.status(), WcStatus::IB_WC_WR_FLUSH_ERR);
+}
+
+#[test]
+fn injected_completions_are_bounded() {
+    let queue = Queue::new();
+    for wr_id in 0..queue.cq.capacity() {
+        assert!(queue.cq.can_inject(), "{wr_id}");
+        queue.inject(wr_id.into(), || None);
+    }
+    assert!(!queue.cq.can_inject());
+    queue.polled();
+    assert!(queue.cq.can_inject());
+}
+
+#[test]
+fn removed_device_is_not_usable() {
+    let Queue { device, .. } = Queue::new();
+    assert!(!device.is_removed() && device.is_usable_fast());
+    device.set_removed();
+    assert!(device.is_removed() && !device.is_usable_fast());
 }

@@ -169,3 +169,35 @@ fn marker_without_completion_is_forgotten() {
     assert_eq!(left(&[&first, &third, &receive], &[]), numbers(&[&third]));
     assert_eq!(left(&[&first, &receive], &[&first]), numbers(&[]));
 }
+
+/// A poll without room cannot find the completion of a marker, so the marker is still expected.
+#[test]
+fn poll_without_room_forgets_no_marker() {
+    let marker = DrainMarker::new(NUMBER, QueueSide::Send, &Arc::default());
+    assert!(marker.is_orphaned());
+    let mut injected =
+        InjectedCompletions { markers: vec![marker], ..InjectedCompletions::default() };
+    let mut into = [flushed(1)];
+    assert_eq!(injected.merge(&mut into, 1, |_| Ok::<_, ()>(0)), Ok(1));
+    assert_eq!(injected.markers.len(), 1);
+}
+
+#[test]
+fn each_part_makes_queue_nonempty() {
+    let wakeup = || Arc::new(PastWakeup::new().0);
+    let parts: [&dyn Fn(&mut InjectedCompletions); 5] = [
+        &|injected| injected.flushed.push_back(flushed(1)),
+        &|injected| injected.wakeups.push(wakeup()),
+        &|injected| injected.polled_wakeups.push(wakeup()),
+        &|injected| {
+            injected.markers.push(DrainMarker::new(NUMBER, QueueSide::Send, &Arc::default()));
+        },
+        &|injected| injected.bound_keys.push(1),
+    ];
+    for add in parts {
+        let mut injected = InjectedCompletions::default();
+        assert!(injected.is_empty());
+        add(&mut injected);
+        assert!(!injected.is_empty());
+    }
+}

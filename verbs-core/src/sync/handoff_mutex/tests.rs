@@ -168,3 +168,13 @@ fn forgotten_guard_is_reported_too() {
     std::mem::forget(mutex.lock().expect("no thread should hold it"));
     mutex.lock().expect_err("this thread should hold it forever");
 }
+
+#[test]
+fn free_mutex_is_locked_at_once() {
+    let mutex = HandoffMutex::new(1);
+    let mut guard = mutex.try_lock().expect("no thread holds the mutex");
+    *guard = 2;
+    assert!(mutex.try_lock().is_none());
+    drop(guard);
+    assert_eq!(mutex.try_lock().map(|guard| *guard), Some(2));
+}

@@ -10,6 +10,8 @@ mod buffers;
 #[cfg(all(feature = "null", not(loom)))]
 mod events;
 mod memory;
+mod queues;
+mod windows;
 
 use super::*;
 use crate::driver::External;

@@ -7,6 +7,7 @@ use super::*;
 use crate::driver::External;
 use crate::drivers::any::AnyDriver;
 use crate::drivers::null::Null;
+use crate::error::ErrorKind;
 use crate::sys::uverbs::UverbsFile;
 use crate::verbs::event_source::EventSource;
 use crate::verbs::read_ahead::MAX_EVENTS;
@@ -109,6 +110,7 @@ fn events_are_left_to_reading_program() {
     let events = qp.pd().context().async_events();
     report(&mut to, qp.token().get(), ib_event_type::IB_EVENT_QP_ACCESS_ERR);
     assert_eq!(qp.peer_failure(), None);
+    assert_eq!(events.as_raw_fd(), events.as_fd().as_raw_fd());
     let event = events.get_event().expect("the program should get the event");
     assert_eq!(event.element(), AsyncElement::QueuePair(qp.token()));
     assert_eq!(qp.peer_failure(), Some(ib_event_type::IB_EVENT_QP_ACCESS_ERR));
@@ -147,4 +149,17 @@ fn unknown_port_event_belongs_to_no_object() {
             event_source.check(String::new).expect("the object has no event");
         }
     }
+}
+
+/// The destruction of a queue pair would wait for this thread, which holds an event.
+#[test]
+fn held_event_keeps_queue_pair() {
+    let (qp, mut to) = reported_by_pipe();
+    let events = qp.pd().context().async_events();
+    report(&mut to, qp.token().get(), ib_event_type::IB_EVENT_COMM_EST);
+    let held = events.get_event().expect("an event");
+    let (qp, error) = qp.destroy().expect_err("this thread holds an event").into_parts();
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock(_)), "{error}");
+    drop(held);
+    qp.destroy().expect("the event is acknowledged");
 }

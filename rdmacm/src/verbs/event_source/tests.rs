@@ -1,3 +1,6 @@
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
 use super::*;
 use crate::error::NotOwner;
 use crate::sys::process::in_child;
@@ -45,4 +48,26 @@ fn forked_child_is_refused_despite_held_locks() {
         let error = event_source.check(String::new).expect_err("the event belongs to the parent");
         matches!(error.kind(), ErrorKind::NotOwner(NotOwner::Forked))
     }));
+}
+
+/// The destruction of an object waits until another thread has acknowledged its events.
+#[test]
+fn waiting_ends_with_last_acknowledgment() {
+    let completions = Arc::default();
+    let event_source = EventSource::of_completion_queue(&completions);
+    let number = event_source.user_handle().get();
+    let (_, asynchronous) = track(number).expect("the object exists");
+    let (_, completion) = track_completion_event(number).expect("the object exists");
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            event_source.wait(Reported { asynchronous: 1, completions: 1 });
+            assert!(is_over.load(Ordering::Relaxed), "an event is unacknowledged");
+        });
+        // The other thread waits or has not begun to.
+        drop(completion);
+        thread::yield_now();
+        is_over.store(true, Ordering::Relaxed);
+        drop(asynchronous);
+    });
 }

@@ -179,3 +179,43 @@ fn rings_return_when_queues_are_dropped() {
     drop(guards);
     drop(BufferedQueuePair::new(qp).expect("queues again"));
 }
+
+/// The null device takes an entry of length 0 for one of 2 GiB, as some hardware does.
+#[test]
+fn empty_message_has_no_entry() {
+    let mut pair = Pair::new(false);
+    pair.receive();
+    pair.send(0).expect("post a send");
+    let mut polled = Vec::new();
+    assert_eq!(pair.queues.poll(onto(&mut polled)).expect("poll"), 2);
+    polled.sort_unstable();
+    assert_eq!(polled, [(0, true, 0), (1, false, 0)]);
+    let side = Side::new();
+    let mut sends = OwnedSends::new(side.qp(QpType::IB_UVERBS_QPT_RC));
+    for length in [0, 8] {
+        let buffer = RegisteredBuffer::alloc(&side.pd, 1, 8).expect("buffers").remove(0);
+        sends.post(1, Some(buffer), length, SendOperation::Send).expect("post");
+        let mut batch = Batch::default();
+        batch.poll(&side.cq).expect("poll");
+        let polled = batch.iter().next().expect("a completion");
+        assert_eq!(usize::try_from(polled.completion().byte_len()), Ok(length));
+        assert!(sends.take(&polled).is_some());
+    }
+}
+
+#[test]
+fn full_batch_has_no_room() {
+    let side = Side::new();
+    let mut senders = [(); 2].map(|()| OwnedSends::new(side.qp(QpType::IB_UVERBS_QPT_RC)));
+    for sends in &mut senders {
+        for _ in 0..16 {
+            sends.post(1, None, 0, SendOperation::Send).expect("post");
+        }
+    }
+    let mut batch = Batch::default();
+    let mut polled = || {
+        batch.poll(&side.cq).expect("poll");
+        (batch.len(), batch.has_room())
+    };
+    assert_eq!([polled(), polled()], [(32, false), (0, true)]);
+}

@@ -18,8 +18,13 @@ const LOCAL: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
 
 /// Creates a protection domain whose commands are recorded.
 pub(super) fn recorded() -> (ProtectionDomain, Recorder) {
+    recorded_on(Null::default())
+}
+
+/// Creates a protection domain of `driver` whose commands are recorded.
+pub(super) fn recorded_on(driver: Null) -> (ProtectionDomain, Recorder) {
     let (file, recorder) = UverbsFile::recording();
-    let context = Context::on_file(file, AnyDriver::External(External::new(Null::default())));
+    let context = Context::on_file(file, AnyDriver::External(External::new(driver)));
     (ProtectionDomain::new(&context).expect("protection domain"), recorder)
 }
 
@@ -274,7 +279,9 @@ fn owned_receives_outlive_refused_destruction() {
         let srq = SharedReceiveQueue::new(&pd, attributes).expect("shared receive queue");
         let mut receives = OwnedReceives::new(srq, 1);
         let (posted, other) = two_buffers(&pd);
+        assert_eq!(receives.posted(), 0);
         receives.post(posted).expect("post");
+        assert_eq!(receives.posted(), 1);
         if is_refused {
             recorder.refuse();
         }
@@ -342,4 +349,28 @@ fn refused_datagram_returns_buffer_and_address() {
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH), 0, "the datagram uses it");
     queues.poll(|_, _| ()).expect("poll");
     assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_AH), 1);
+}
+
+/// Returns the object that `destroy` has refused to destroy, with the error's number.
+fn kept<T>(refused: Result<(), crate::error::DestroyError<T>>) -> (T, i32) {
+    let (object, error) = refused.expect_err("the object should be kept").into_parts();
+    (object, error.errno())
+}
+
+#[test]
+fn refused_destruction_returns_object() {
+    let (pd, recorder) = recorded();
+    let cq = CompletionQueue::new(pd.context(), 4, None).expect("completion queue");
+    let attributes = verbs_abi::ib_uverbs_ah_attr::default();
+    let address = AddressHandle::new(&pd, &attributes).expect("address handle");
+    let clones = (cq.clone(), address.clone());
+    let (cq, errno) = kept(cq.destroy());
+    assert_eq!(errno, libc::EBUSY, "a clone exists");
+    let (address, errno) = kept(address.destroy());
+    assert_eq!(errno, libc::EBUSY, "a clone exists");
+    drop(clones);
+    assert_eq!(count(&recorder, IB_USER_VERBS_CMD_DESTROY_CQ), 0);
+    address.destroy().expect("destroy");
+    recorder.refuse();
+    assert_eq!(kept(cq.destroy()).1, libc::EPERM);
 }

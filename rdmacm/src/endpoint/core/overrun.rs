@@ -71,6 +71,13 @@ mod tests {
     }
 
     #[test]
+    fn receives_are_polled_while_one_is_missing() {
+        let overrun = Overrun::new(3);
+        let polled = [2, 3, 4].map(|receiving| overrun.must_poll_receives(receiving));
+        assert_eq!(polled, [true, false, false]);
+    }
+
+    #[test]
     fn reposted_receives_count_from_next_poll() {
         let mut overrun = Overrun::new(3);
         overrun.on_polled(2, 3);

@@ -1,6 +1,7 @@
 //! The core with queues in memory, for every order of inputs that ends an endpoint or loses a message.
 
 pub(super) mod endpoint_in_memory;
+mod results;
 #[cfg(not(loom))]
 mod wake_orders;
 

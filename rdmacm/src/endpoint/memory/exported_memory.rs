@@ -353,6 +353,13 @@ mod tests {
             |part| bytes_within(part, 100).expect_err("the range should be refused").to_string();
         assert!(text(80..101).contains("bytes 80 to 101 of memory: the memory has 100 bytes"));
         assert!(text(200..200).contains("the memory has 100 bytes"));
-        assert!(text(5..5).contains("bytes 5 to 5 of memory: the range has no bytes"));
+        for (start, end, reason) in [
+            (5, 5, "bytes 5 to 5 of memory: the range has no bytes"),
+            (100, 100, "the range has no bytes"),
+            (7, 5, "the range has no bytes"),
+            (101, 5, "the memory has 100 bytes"),
+        ] {
+            assert!(text(start..end).contains(reason), "{start} to {end}");
+        }
     }
 }

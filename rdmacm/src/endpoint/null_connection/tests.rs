@@ -196,6 +196,7 @@ fn long_message_is_refused_without_loss() {
     assert_eq!(error.errno(), libc::EMSGSIZE, "{error}");
     assert!(error.to_string().contains("65"), "{error}");
     let mut buffer = own.connection.acquire_buffer().expect("a buffer should be free");
+    assert_eq!(buffer.capacity(), LENGTH);
     assert_eq!(
         buffer.set_len(LENGTH + 1).expect_err("the length should be refused").errno(),
         libc::EMSGSIZE

@@ -1,5 +1,6 @@
-use super::super::tests::endpoint_in_memory::{Endpoint, TestQueues};
+use super::super::tests::endpoint_in_memory::{Endpoint, SUCCESS, TestQueues};
 use super::*;
+use crate::endpoint::core::operation::Operation;
 
 /// Returns the next step of a call that waits for messages, with the queue for receives armed.
 fn next(steps: &mut WaitSteps, endpoint: &mut Endpoint, polls_again: bool) -> WaitStep {
@@ -57,6 +58,56 @@ fn only_thread_polls_again_and_sleeps() {
     for kind in [WaiterKind::Task, WaiterKind::EventLoop] {
         let mut steps = WaitSteps::new(kind);
         assert_eq!(next(&mut steps, &mut endpoint, true), WaitStep::ReadEvents, "{kind:?}");
+    }
+}
+
+/// Another thread that is awake arms the queues, unless a thread sleeps on the descriptors already.
+#[test]
+fn only_thread_leaves_arming_to_awake_thread() {
+    let arm = WaitStep::Arm(ArmAction::Arm { receives: false, sends: true });
+    for (kind, has_awake, has_reader, expected) in [
+        (WaiterKind::Thread, true, false, WaitStep::Sleep),
+        (WaiterKind::Thread, true, true, arm),
+        (WaiterKind::Thread, false, false, arm),
+        (WaiterKind::Task, true, false, arm),
+        (WaiterKind::EventLoop, true, false, arm),
+    ] {
+        let (Endpoint { mut core, queues }, mut steps) = (Endpoint::roce(), WaitSteps::new(kind));
+        let mut waiters = WaiterList::<()>::default();
+        if has_awake {
+            waiters.add(Operation::Receive.into(), WaiterKind::Thread);
+        }
+        let others = Others { waiters: &waiters, has_reader, own: None };
+        let step = steps.next(&mut core, Some(&queues), Interest::All, &others, || false);
+        assert_eq!(step, expected, "{kind:?}, {has_awake}, {has_reader}");
+    }
+}
+
+/// An event whose completion was polled is read once before the queue is armed.
+#[test]
+fn unread_event_is_read_before_arming() {
+    let mut endpoint = Endpoint::roce();
+    endpoint.queues.receive(SUCCESS, 1, None);
+    endpoint.poll();
+    let mut steps = WaitSteps::new(WaiterKind::Thread);
+    let arm = WaitStep::Arm(ArmAction::Arm { receives: true, sends: false });
+    let taken = [(); 3].map(|()| next(&mut steps, &mut endpoint, false));
+    assert_eq!(taken, [WaitStep::ReadEvents, arm, WaitStep::Sleep]);
+}
+
+/// The descriptor reports the events that are left to an event loop, but not to a task.
+#[test]
+fn only_loop_leaves_after_arming() {
+    for (kind, last) in
+        [(WaiterKind::EventLoop, WaitStep::Leave), (WaiterKind::Task, WaitStep::ReadEvents)]
+    {
+        let (Endpoint { mut core, queues }, mut steps) = (Endpoint::roce(), WaitSteps::new(kind));
+        let waiters = WaiterList::<()>::default();
+        let others = Others { waiters: &waiters, has_reader: false, own: None };
+        let mut next = || steps.next(&mut core, Some(&queues), Interest::All, &others, || false);
+        let arm = WaitStep::Arm(ArmAction::Arm { receives: false, sends: true });
+        assert_eq!([next(), next()], [arm, last], "{kind:?}");
+        assert_eq!(steps.is_over(), last == WaitStep::Leave);
     }
 }
 

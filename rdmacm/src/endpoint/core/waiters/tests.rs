@@ -33,6 +33,26 @@ fn each_message_wakes_one_waiter() {
 }
 
 #[test]
+fn each_buffer_wakes_one_waiter() {
+    let (mut list, _) = sleeping(&[Operation::AcquireBuffer; 3]);
+    let buffers = |buffers| Available { buffers, ..Available::default() };
+    assert_eq!(woken(&mut list, buffers(1)), [0]);
+    assert!(woken(&mut list, buffers(1)).is_empty(), "the first waiter will take the buffer");
+    assert_eq!(woken(&mut list, buffers(2)), [1]);
+}
+
+#[test]
+fn single_waiter_is_no_empty_list() {
+    let (mut list, ids) = sleeping(&[RECEIVE, RECEIVE]);
+    let sizes = |list: &WaiterList<usize>| (list.is_empty(), list.is_single());
+    assert_eq!(sizes(&list), (false, false));
+    list.remove(ids[0]);
+    assert_eq!(sizes(&list), (false, true));
+    list.remove(ids[1]);
+    assert_eq!(sizes(&list), (true, false));
+}
+
+#[test]
 fn departure_of_woken_waiter_wakes_next() {
     let (mut list, ids) = sleeping(&[RECEIVE; 3]);
     assert_eq!(woken(&mut list, messages(1)), [0]);
@@ -110,6 +130,17 @@ fn message_for_loop_wakes_thread_too() {
     assert_eq!(woken(&mut list, messages(1)), [0, 1]);
     assert!(list.has_awake_loop());
     assert_eq!(woken(&mut list, messages(2)), [2], "the loop takes none");
+}
+
+/// Threads that are awake stay awake, because they look for their results.
+#[test]
+fn only_loops_are_put_to_sleep() {
+    let mut list = WaiterList::default();
+    let thread = list.add(RECEIVE.into(), WaiterKind::Thread);
+    list.add(RECEIVE.into(), WaiterKind::EventLoop);
+    list.put_loops_to_sleep(|_| false, || 1);
+    assert_eq!(woken(&mut list, messages(2)), [1], "the thread is awake");
+    list.remove(thread);
 }
 
 #[test]

@@ -14,6 +14,8 @@ fn descriptor() -> [u8; RemoteMemory::ENCODED_LEN] {
 fn descriptor_is_read() {
     let remote = RemoteMemory::from_bytes(&descriptor()).expect("the descriptor is valid");
     assert_eq!((remote.len(), remote.access()), (100, RemoteAccess::READ | RemoteAccess::WRITE));
+    assert!(!remote.is_empty());
+    assert_eq!(<[u8; RemoteMemory::ENCODED_LEN]>::from(remote), descriptor());
     let part = |offset, length| remote.part("read", RemoteAccess::READ, offset, length);
     assert_eq!(
         part(0, 100).expect("the whole memory should be allowed"),
@@ -99,6 +101,9 @@ fn malformed_descriptor_is_refused() {
         if place == 8 {
             forged[9..24].fill(0xff);
         }
-        RemoteMemory::from_bytes(&forged).expect_err("a forged descriptor should be refused");
+        let error =
+            RemoteMemory::from_bytes(&forged).expect_err("a forged descriptor should be refused");
+        let has_unknown_rights = error.to_string().contains("access rights 0x8 contain unknown");
+        assert_eq!(has_unknown_rights, (place, byte) == (1, 8), "{error}");
     }
 }

@@ -47,3 +47,33 @@ fn ended_connection_names_call_and_side() {
         assert_eq!(error.hint(), Some(hint::ENDED_LOCALLY));
     }
 }
+
+#[test]
+fn attempt_without_free_buffer_names_sending() {
+    let own = loopback();
+    let _held = all_buffers(&own);
+    let error = own.connection.try_post_bytes(b"x").expect_err("no buffer should be free");
+    assert_eq!((error.operation(), error.kind()), ("send on", &ErrorKind::WouldBlock));
+    assert!(error.to_string().contains("send"), "{error}");
+}
+
+#[test]
+fn flush_waits_for_posted_requests() {
+    let own = loopback();
+    own.send(1);
+    let has_sent_all = || own.with_state(|locked| locked.state.core.has_sent_all());
+    assert!(!has_sent_all(), "no completion was polled");
+    own.connection.flush().expect("the request should complete");
+    assert!(has_sent_all());
+}
+
+#[test]
+fn dropped_operation_returns_buffer() {
+    let own = loopback();
+    for _ in 0..SENDS {
+        let buffer = own.connection.acquire_buffer().expect("a buffer should be free");
+        drop(own.connection.start_send(buffer).expect("post"));
+    }
+    own.connection.flush().expect("all requests should complete");
+    assert_eq!(all_buffers(&own).len(), SENDS);
+}

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use rdmacm::cm::{CmId, ConnParam, EventType};
 use rdmacm::verbs::{
-    Completion, CompletionChannel, CompletionQueue, QueuePairInit, SendFlags, SendOperation,
+    Completion, CompletionChannel, CompletionQueue, Context, QueuePairInit, SendFlags,
+    SendOperation,
 };
 
 use crate::fixtures::{Side, assert_invalid, channel, id, listen, request, resolve, roce, siw};
@@ -118,4 +119,20 @@ fn every_completion_vector_works_on_rxe() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn every_completion_vector_works_on_siw() {
     every_completion_vector_works(siw(0));
+}
+
+/// The shared context of a device is that of the ids that use the device.
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_and_rxe_have_shared_contexts() {
+    let channel = channel();
+    let contexts = [roce(0), siw(0)].map(|address| {
+        let id = id(&channel);
+        id.bind(address).expect("bind");
+        let context = id.context().expect("a device");
+        let shared = || Context::shared(context.device()).expect("open the shared context");
+        assert!(shared() == context && shared() == shared());
+        context
+    });
+    assert!(contexts[0] != contexts[1]);
 }

@@ -200,8 +200,11 @@ impl Arming {
     }
 
     /// Records that events were not discarded, as the kernel refused.
+    ///
+    /// Another caller may have armed a queue meanwhile, as if the events had been read. That queue must be armed again.
     fn on_discard_failed(&mut self) {
         self.stale.count += STALE_EVENTS;
+        self.forget_armed();
     }
 
     /// Records that the queues of an action were not armed.

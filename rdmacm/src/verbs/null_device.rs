@@ -24,7 +24,7 @@ fn context() -> Context {
     context_on(Null::default())
 }
 
-fn context_on(driver: Null) -> Context {
+fn context_on(driver: impl crate::driver::Driver) -> Context {
     Context::on_null(AnyDriver::External(External::new(driver)))
 }
 

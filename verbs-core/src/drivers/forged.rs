@@ -41,7 +41,7 @@ pub struct Request {
     pub wr_id: u64,
     /// The number of its queue pair, or `None` for a receive.
     pub qp_num: Option<u32>,
-    /// `true` if a send completes with a completion also on success.
+    /// `true` if a completion reports that a send has succeeded; `false` for a receive.
     pub is_signaled: bool,
 }
 

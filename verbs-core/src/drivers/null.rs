@@ -19,7 +19,7 @@ use verbs_abi::{
     ib_uverbs_create_qp_resp, ib_uverbs_ex_create_qp, ib_uverbs_ex_modify_qp, ib_uverbs_wc,
 };
 
-use crate::driver::checks::{check_send, count};
+use crate::driver::checks::{self, check_send, count};
 use crate::driver::{
     Arm, Capabilities, CommandContext, CqControlOps, CqControls, CqOps, CreateError, CreateSrq,
     CreatedCq, CreatedQp, CreatedSrq, Doorbell, Driver, FlushMode, OrphanedRequests, PollError,
@@ -373,13 +373,14 @@ impl NullSendRing {
         if self.stored.len() >= self.max as usize {
             return Err(PostError::Full(self.max));
         }
-        let length = match request.payload {
+        let bytes = match request.payload {
             Payload::Gather(sges) => sges.iter().map(bytes_of).sum(),
             Payload::Inline(bytes) => bytes.len() as u64,
         };
+        let length = checks::length(bytes)?;
         let place = self.next;
         self.next = behind(place, self.max);
-        self.stored.push((place, u32::try_from(length).expect("the length should fit in 32 bits")));
+        self.stored.push((place, length));
         ignore_poison(self.qp.identifiers.sends.lock())[place] = request.wr_id;
         Ok(())
     }

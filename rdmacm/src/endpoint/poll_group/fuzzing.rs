@@ -213,7 +213,7 @@ impl World {
         }
         if !device.requests.is_empty() {
             let place = place % device.requests.len();
-            let Request { wr_id, qp_num } = device.requests[place];
+            let Request { wr_id, qp_num, .. } = device.requests[place];
             if choice & 32 == 0 {
                 device.requests.remove(place);
             }

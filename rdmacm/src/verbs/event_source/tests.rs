@@ -50,24 +50,30 @@ fn forked_child_is_refused_despite_held_locks() {
     }));
 }
 
-/// The destruction of an object waits until another thread has acknowledged its events.
+/// The destruction of an object waits until other threads have acknowledged its events of both kinds.
 #[test]
 fn waiting_ends_with_last_acknowledgment() {
-    let completions = Arc::default();
-    let event_source = EventSource::of_completion_queue(&completions);
-    let number = event_source.user_handle().get();
-    let (_, asynchronous) = track(number).expect("the object exists");
-    let (_, completion) = track_completion_event(number).expect("the object exists");
-    let is_over = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
+    for is_completion_last in [false, true] {
+        let completions = Arc::default();
+        let event_source = EventSource::of_completion_queue(&completions);
+        let number = event_source.user_handle().get();
+        let (_, asynchronous) = track(number).expect("the object exists");
+        let (_, completion) = track_completion_event(number).expect("the object exists");
+        let (first, last) = match is_completion_last {
+            true => (asynchronous, completion),
+            false => (completion, asynchronous),
+        };
+        drop(first);
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // The other thread usually waits by then.
+                (0..100).for_each(|_| thread::yield_now());
+                is_over.store(true, Ordering::Relaxed);
+                drop(last);
+            });
             event_source.wait(Reported { asynchronous: 1, completions: 1 });
             assert!(is_over.load(Ordering::Relaxed), "an event is unacknowledged");
         });
-        // The other thread waits or has not begun to.
-        drop(completion);
-        thread::yield_now();
-        is_over.store(true, Ordering::Relaxed);
-        drop(asynchronous);
-    });
+    }
 }

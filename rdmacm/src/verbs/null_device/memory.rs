@@ -12,6 +12,7 @@ use super::*;
 use crate::driver::Capabilities;
 use crate::drivers::forged::Forged;
 use crate::drivers::null::Null;
+use crate::error::DestroyError;
 use crate::sys::uverbs::{Recorder, UverbsFile};
 
 const LOCAL: AccessFlags = AccessFlags::IB_UVERBS_ACCESS_LOCAL_WRITE;
@@ -352,7 +353,7 @@ fn refused_datagram_returns_buffer_and_address() {
 }
 
 /// Returns the object that `destroy` has refused to destroy, with the error's number.
-fn kept<T>(refused: Result<(), crate::error::DestroyError<T>>) -> (T, i32) {
+fn kept<T>(refused: Result<(), DestroyError<T>>) -> (T, i32) {
     let (object, error) = refused.expect_err("the object should be kept").into_parts();
     (object, error.errno())
 }

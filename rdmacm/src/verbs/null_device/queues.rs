@@ -1,6 +1,5 @@
 //! Tests of guards of queues, of queue pairs without their queues, and of refused queue pairs.
 
-use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
 use verbs_abi::{
@@ -12,7 +11,9 @@ use super::memory::{count, recorded, recorded_on};
 use super::*;
 use crate::driver::{Capabilities, FlushMode};
 use crate::drivers::forged::Forged;
+use crate::engine::WakeupRequest as _;
 use crate::sys::process::in_child;
+use crate::verbs::wakeup_qp::WakeupQp;
 
 const RC: QpType = QpType::IB_UVERBS_QPT_RC;
 
@@ -50,10 +51,10 @@ fn receive_in_error_is_flushed_by_command() {
     queue.ring_doorbell().expect("ring");
     queue.ring_doorbell().expect("ring for nothing");
     assert_eq!(commands(), before + 2);
-    // SAFETY: as above.
+    // SAFETY: the request names no memory.
     unsafe { queue.post(&request) }.expect("post");
     assert_eq!(commands(), before + 3);
-    // SAFETY: as above.
+    // SAFETY: the request names no memory.
     unsafe { queue.push(&request) }.expect("push");
     drop(queue);
     assert_eq!(commands(), before + 4);
@@ -75,8 +76,7 @@ fn queues_are_taken_once() {
 
 #[test]
 fn xrc_needs_other_functions() {
-    let driver = Forged::new(Capabilities::default());
-    let context = Context::on_null(AnyDriver::External(External::new(driver)));
+    let context = context_on(Forged::new(Capabilities::default()));
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
     let attributes = SharedReceiveQueueAttributes { max_wr: 4, ..Default::default() };
@@ -96,8 +96,7 @@ fn xrc_needs_other_functions() {
 /// The limit of a shared receive queue is at most its size.
 #[test]
 fn limit_of_shared_queue_is_checked() {
-    let driver = Forged::new(Capabilities::default());
-    let context = Context::on_null(AnyDriver::External(External::new(driver)));
+    let context = context_on(Forged::new(Capabilities::default()));
     let pd = ProtectionDomain::new(&context).expect("protection domain");
     for (limit, is_possible) in [(0, true), (4, true), (5, false)] {
         let attributes = SharedReceiveQueueAttributes { max_wr: 4, limit, ..Default::default() };
@@ -123,11 +122,13 @@ fn unfit_buffer_of_owned_send_is_named() {
 #[cfg(all(feature = "null", not(loom)))]
 #[test]
 fn queue_returns_its_channel() {
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+
     let context = context();
     let (channel, _device) = CompletionChannel::on_socket(&context);
     let cq = CompletionQueue::new(&context, 4, Some(&channel)).expect("completion queue");
     assert_eq!(cq.channel(), Some(&channel));
-    let fd = std::os::fd::AsFd::as_fd(&channel).as_raw_fd();
+    let fd = channel.as_fd().as_raw_fd();
     assert!(channel.as_raw_fd() == fd && fd > 2);
     assert_eq!(Side::new().cq.channel(), None);
 }
@@ -167,7 +168,7 @@ fn depths_are_those_of_last_change() {
 fn queue_pair_that_follows_connection_ends() {
     for qp_follows_connection in [false, true] {
         let driver = Forged::new(Capabilities { qp_follows_connection, ..Default::default() });
-        let side = Side::on(&Context::on_null(AnyDriver::External(External::new(driver))));
+        let side = Side::on(&context_on(driver));
         let qp = side.qp(RC);
         assert!(!qp.has_ended());
         qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_ERR)).expect("modify");
@@ -192,9 +193,6 @@ fn contexts_have_shared_xrc_domains() {
 
 #[test]
 fn wakeup_queue_pair_is_destroyed_once() {
-    use crate::verbs::wakeup_qp::WakeupQp;
-    use verbs_core::engine::WakeupRequest as _;
-
     let (pd, recorder) = recorded();
     let cq = CompletionQueue::new(pd.context(), 4, None).expect("completion queue");
     let wakeup = WakeupQp::new(&pd, cq.engine()).expect("queue pair");

@@ -24,8 +24,7 @@ const LENGTH: usize = 64;
 struct Windows {
     device: Forged,
     recorder: Recorder,
-    pd: ProtectionDomain,
-    cq: CompletionQueue,
+    side: Side,
 }
 
 impl Windows {
@@ -36,34 +35,25 @@ impl Windows {
         let (file, recorder) = UverbsFile::recording();
         let driver = AnyDriver::External(External::new(device.clone()));
         let context = Context::on_file(file, driver);
-        let pd = ProtectionDomain::new(&context).expect("protection domain");
-        let cq = CompletionQueue::new(&context, 16, None).expect("completion queue");
-        Self { device, recorder, pd, cq }
+        Self { device, recorder, side: Side::on(&context) }
     }
 
     fn qp(&self, qp_type: QpType) -> QueuePair {
-        let init = QueuePairInit::new(&self.cq);
-        let qp = QueuePair::with_type(&self.pd, qp_type, &init).expect("queue pair");
-        qp.modify(&QueuePairAttributes::to(QpState::IB_QPS_RTS)).expect("modify");
-        qp
+        self.side.qp(qp_type)
     }
 
     fn region(&self) -> MemoryRegion {
-        region_of(&self.pd)
+        let access = AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
+        MemoryRegion::alloc(&self.side.pd, LENGTH, access).expect("memory region")
     }
 
     fn window(&self, mw_type: ib_mw_type) -> MemoryWindow {
-        MemoryWindow::new(&self.pd, mw_type).expect("memory window")
+        MemoryWindow::new(&self.side.pd, mw_type).expect("memory window")
     }
 
     fn count(&self, command: u32) -> usize {
         count(&self.recorder, command)
     }
-}
-
-fn region_of(pd: &ProtectionDomain) -> MemoryRegion {
-    let access = AccessFlags::IB_UVERBS_ACCESS_MW_BIND;
-    MemoryRegion::alloc(pd, LENGTH, access).expect("memory region")
 }
 
 fn request<'a>(window: &'a MemoryWindow, region: &'a MemoryRegion) -> BindRequest<'a> {
@@ -72,7 +62,8 @@ fn request<'a>(window: &'a MemoryWindow, region: &'a MemoryRegion) -> BindReques
 }
 
 fn bind(qp: &QueuePair, window: &MemoryWindow, region: &MemoryRegion) {
-    // SAFETY: the device does not use the memory.
+    // SAFETY: the device accesses no memory, the region holds its memory and its registration while the window is
+    // bound, and no `BufferedQueuePair` has the queue pair.
     unsafe { qp.bind_window(&request(window, region)) }.expect("bind");
 }
 
@@ -132,7 +123,8 @@ fn each_bind_changes_low_byte_of_key() {
         assert_eq!(window.rkey(), bound);
     }
     own.device.device().refuses = 1;
-    // SAFETY: the device does not use the memory.
+    // SAFETY: the device accesses no memory, the region holds its memory and its registration while the window is
+    // bound, and no `BufferedQueuePair` has the queue pair.
     unsafe { qp.bind_window(&request(&window, &region)) }.expect_err("the device refuses");
     assert_eq!(window.rkey(), 1, "the bind was not posted");
 }
@@ -187,7 +179,7 @@ fn clone_keeps_window() {
     assert_eq!(own.count(IB_USER_VERBS_CMD_DEALLOC_MW), 1);
 }
 
-/// Only the key of a bound window of type 2 can be invalidated, and only once, if rxe would crash otherwise.
+/// On rxe, only the key of a bound window of type 2 can be invalidated, and only once.
 #[test]
 fn bound_key_is_invalidated_once() {
     let own = Windows::new(true);
@@ -223,11 +215,11 @@ fn window_over_memory_of_program_is_refused() {
     let (qp, window) = (own.qp(RC), own.window(TYPE_1));
     let mut bytes = [0_u64; LENGTH / 8];
     let (start, access) = (NonNull::from(&mut bytes).cast(), AccessFlags::IB_UVERBS_ACCESS_MW_BIND);
-    // SAFETY: the device does not use the memory.
-    let program = unsafe { MemoryRegion::register(&own.pd, start, LENGTH, access) };
+    // SAFETY: the region is dropped before `bytes`, no window is bound to it, and no other code uses `bytes`.
+    let program = unsafe { MemoryRegion::register(&own.side.pd, start, LENGTH, access) };
     let program = program.expect("memory region");
     let region = own.region();
-    let mut buffers = RegisteredBuffer::alloc(&own.pd, 3, 8).expect("buffers");
+    let mut buffers = RegisteredBuffer::alloc(&own.side.pd, 3, 8).expect("buffers");
     let mut queues = BufferedQueuePair::new(qp).expect("queues");
     let refused = queues
         .bind_window(buffers.remove(0), &request(&window, &program))

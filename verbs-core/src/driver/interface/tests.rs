@@ -23,7 +23,7 @@ impl RecvOps for Plain {
     }
 }
 
-/// A driver that overrides no function has no fast path, and resizes its queues with the kernel's commands.
+/// A driver that overrides nothing has no fast path, and resizes with the kernel's commands.
 #[test]
 fn optional_functions_have_defaults() {
     let ((file, recorder), is_removed) = (UverbsFile::recording(), AtomicBool::new(false));

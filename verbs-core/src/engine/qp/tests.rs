@@ -45,7 +45,7 @@ impl Device {
         Self { context, cq, pd: PdNumber::next() }
     }
 
-    fn qp(&self, qp_type: QpType) -> Qp {
+    fn created(&self, qp_type: QpType) -> NewQp {
         let request = ib_uverbs_ex_create_qp {
             qp_type,
             max_send_wr: 4,
@@ -53,7 +53,11 @@ impl Device {
             ..Default::default()
         };
         let cqs = CqControls { send: self.cq.control(), recv: self.cq.control() };
-        Qp::create(&self.context, self.pd, request, cqs).expect("a queue pair").qp
+        Qp::create(&self.context, self.pd, request, cqs).expect("a queue pair")
+    }
+
+    fn qp(&self, qp_type: QpType) -> Qp {
+        self.created(qp_type).qp
     }
 }
 
@@ -146,16 +150,6 @@ fn address_belongs_to_domain_of_queue_pair() {
     }
 }
 
-/// Only a device whose queue pairs follow their connection never leaves ERR.
-#[test]
-fn null_queue_pair_never_ends() {
-    let device = Device::new(Null::default());
-    let qp = device.qp(QpType::IB_UVERBS_QPT_RC);
-    assert!(!qp.has_ended(&device.context));
-    qp.set_state(QpState::IB_QPS_ERR);
-    assert!(!qp.has_ended(&device.context));
-}
-
 /// The library completes the requests that are posted in ERR, which needs room on the completion queue.
 #[test]
 fn post_in_error_needs_room_if_library_flushes() {
@@ -233,16 +227,7 @@ fn rate_limit_selects_command() {
 #[test]
 fn fast_path_stores_common_requests() {
     let device = Device::new(Null::default());
-    let request = verbs_abi::ib_uverbs_create_cq { cqe: 4, ..Default::default() };
-    let NewCq { cq, .. } = Cq::create(&device.context, request).expect("a completion queue");
-    let cqs = CqControls { send: cq.control(), recv: cq.control() };
-    let request = ib_uverbs_ex_create_qp {
-        qp_type: QpType::IB_UVERBS_QPT_RC,
-        max_send_wr: 4,
-        ..Default::default()
-    };
-    let created = Qp::create(&device.context, device.pd, request, cqs).expect("a queue pair");
-    let NewQp { qp, send: mut ring, .. } = created;
+    let NewQp { qp, send: mut ring, .. } = device.created(QpType::IB_UVERBS_QPT_RC);
     qp.set_state(QpState::IB_QPS_RTS);
     let payload = Payload::Gather(&[]);
     let request = |operation, flags| SendRequest { wr_id: 0, operation, payload, flags };

@@ -150,13 +150,12 @@ fn forked_child_keeps_memory_at_queue_address() {
 /// A mapping that a forked child does not have is unmapped by its process alone.
 #[test]
 fn only_adjacent_ranges_of_all_processes_join() {
-    let page = PAGE;
-    let number_of = |bytes: usize| bytes / page.get();
+    let number_of = |bytes: usize| bytes / PAGE.get();
     let range = |number: usize, is_own: bool| {
         let number = NonZeroUsize::new(number).expect("not the first page");
         let only_in = is_own.then(|| Box::new(Process::current()));
-        let start = Place(NonNull::dangling().with_addr(page.checked_mul(number).expect("small")));
-        // No memory is mapped there.
+        let start = Place(NonNull::dangling().with_addr(PAGE.checked_mul(number).expect("small")));
+        // Not dropped: a range unmaps its addresses, which this test has not mapped.
         ManuallyDrop::new(Range { start, length: PAGE, only_in })
     };
     for (number, [is_own, below_is_own], joins) in [

@@ -1,10 +1,10 @@
 //! The results that callers find, and the facts that decide whether a caller must act.
 
+use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
+
 use super::endpoint_in_memory::{Endpoint, FLUSH, NO_ACK, RECEIVES, SENDS, SUCCESS};
 use super::*;
 use crate::endpoint::core::operation::{Interest, Operation};
-use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
-
 use crate::error::hint;
 use crate::verbs::{Completion, GRH_LENGTH, WcOpcode};
 
@@ -68,7 +68,9 @@ fn caller_is_needed_for_unarmed_queue() {
     assert!(!needs(&endpoint, Interest::Messages), "the event of the message wakes a caller");
 }
 
-/// Without posted receives, only sends show that the queue pair has failed. After the end, all requests complete.
+/// Without posted receives, only sends show that the queue pair has failed.
+///
+/// After the end, all requests complete.
 #[test]
 fn both_queues_are_polled_if_one_shows_no_failure() {
     let mut endpoint = Endpoint::roce();

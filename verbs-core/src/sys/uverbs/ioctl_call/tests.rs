@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns the identifier, length and data of each attribute in use, and asserts the length of the call.
+/// Returns the attributes in use (identifier, length, data), and asserts the length of the call.
 fn attributes(call: &Call) -> Vec<(u16, u16, u64)> {
     let count = usize::from(call.header.num_attrs);
     assert_eq!(usize::from(call.header.length), 24 + 16 * count);

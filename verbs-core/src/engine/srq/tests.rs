@@ -17,21 +17,14 @@ fn changes_are_commands() {
     let NewSrq { srq, mut ring, .. } = Srq::create(&device, request, None).expect("a queue");
     let srq = Srq { handle: 9, ..srq };
     assert_eq!(srq.handle(), 9);
+    let change = ib_uverbs_modify_srq { srq_handle: 9, ..ib_uverbs_modify_srq::default() };
     srq.set_limit(&device, 3).expect("recorded");
-    let expected = ib_uverbs_modify_srq {
-        srq_handle: 9,
-        attr_mask: ib_srq_attr_mask::IB_SRQ_LIMIT,
-        srq_limit: 3,
-        ..ib_uverbs_modify_srq::default()
-    };
+    let attr_mask = ib_srq_attr_mask::IB_SRQ_LIMIT;
+    let expected = ib_uverbs_modify_srq { attr_mask, srq_limit: 3, ..change };
     assert!(recorder.bytes().ends_with(expected.as_bytes()));
     srq.resize(&device, &mut ring, 7).expect("recorded");
-    let expected = ib_uverbs_modify_srq {
-        srq_handle: 9,
-        attr_mask: ib_srq_attr_mask::IB_SRQ_MAX_WR,
-        max_wr: 7,
-        ..ib_uverbs_modify_srq::default()
-    };
+    let attr_mask = ib_srq_attr_mask::IB_SRQ_MAX_WR;
+    let expected = ib_uverbs_modify_srq { attr_mask, max_wr: 7, ..change };
     assert!(recorder.bytes().ends_with(expected.as_bytes()));
     assert_eq!(recorder.commands(), [IB_USER_VERBS_CMD_MODIFY_SRQ; 2]);
 }

@@ -4,14 +4,21 @@ use super::*;
 
 #[test]
 fn waits_for_another_thread_to_acknowledge() {
+    for wait in [Acks::wait, Acks::wait_for_earlier] {
+        assert_waits_for_another_thread(wait);
+    }
+}
+
+fn assert_waits_for_another_thread(wait: fn(&Acks, u32)) {
     let acks = Arc::new(Acks::default());
     let event = acks.track(true);
+    acks.moved();
     assert!(acks.held_by_this_thread());
     let dropped = AtomicBool::new(false);
     thread::scope(|scope| {
         let waiter = scope.spawn(|| {
             assert!(!acks.held_by_this_thread());
-            acks.wait(1);
+            wait(&acks, 1);
             assert!(dropped.load(Ordering::SeqCst), "the call should wait for the acknowledgment");
         });
         while acks.lock().waiting == 0 && !waiter.is_finished() {

@@ -81,3 +81,42 @@ fn refused_message_names_both_causes() {
         assert_eq!(Error::new("send", "a message", kind).errno(), libc::EIO);
     }
 }
+
+#[test]
+fn each_code_of_name_resolution_has_closest_errno() {
+    let cases = [
+        (libc::EAI_AGAIN, libc::EAGAIN),
+        (libc::EAI_MEMORY, libc::ENOMEM),
+        (libc::EAI_FAMILY, libc::EAFNOSUPPORT),
+        (libc::EAI_BADFLAGS, libc::EINVAL),
+        (libc::EAI_SERVICE, libc::EINVAL),
+        (libc::EAI_SOCKTYPE, libc::EINVAL),
+        (libc::EAI_NONAME, libc::ENOENT),
+    ];
+    for (code, errno) in cases {
+        let kind = ErrorKind::NameResolution { code, reason: String::new() };
+        let error = Error::new("look up", "a name", kind);
+        assert_eq!(error.errno(), errno, "{code}");
+        if errno != libc::EAGAIN {
+            assert_eq!(error.io_kind(), std::io::Error::from_raw_os_error(errno).kind(), "{code}");
+        }
+    }
+}
+
+#[test]
+fn failed_requests_have_closest_errno_and_hint() {
+    let cases = [
+        (ib_wc_status::IB_WC_LOC_LEN_ERR, libc::EMSGSIZE, None),
+        (ib_wc_status::IB_WC_RETRY_EXC_ERR, libc::ETIMEDOUT, None),
+        (ib_wc_status::IB_WC_RNR_RETRY_EXC_ERR, libc::ETIMEDOUT, None),
+        (ib_wc_status::IB_WC_REM_ACCESS_ERR, libc::EACCES, Some(hint::REFUSED_ACCESS)),
+        (ib_wc_status::IB_WC_GENERAL_ERR, libc::EIO, None),
+    ];
+    for (status, errno, hint) in cases {
+        let kind = ErrorKind::WorkRequestFailed(status);
+        assert_eq!(hint::of_failure(&kind), hint, "{status:?}");
+        assert_eq!(Error::new("write", "memory", kind).errno(), errno, "{status:?}");
+    }
+    assert_eq!(hint::of_failure(&ErrorKind::UnreportedCause), Some(hint::UNREPORTED));
+    assert_eq!(hint::of_failure(&ErrorKind::ReceiveOverrun), Some(hint::OVERRUN));
+}

@@ -207,3 +207,6 @@ pub(super) fn with_pinning_hint(error: Error) -> Error {
 
 /// Name of a queue pair in errors.
 pub(super) const QUEUE_PAIR: &str = "a queue pair";
+
+#[cfg(test)]
+mod tests;

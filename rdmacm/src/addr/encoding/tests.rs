@@ -11,6 +11,7 @@ fn ipv4_is_encoded_as_sockaddr_in() {
     assert!(encoded.slot[8..].iter().all(|byte| *byte == 0));
     assert_eq!(decode(&encoded.slot), Some(address));
     assert_eq!(address.to_string(), "10.0.0.1:7174");
+    assert_eq!(address.ip(), Some(([10, 0, 0, 1], 7174).into()));
 }
 
 #[test]

@@ -34,6 +34,16 @@ fn netlink_alone_is_enough() {
 }
 
 #[test]
+fn version_of_firmware_is_read() {
+    let tree = Tree::new(&[
+        ("class/infiniband/mlx5_0/node_type", "1: CA"),
+        ("class/infiniband/mlx5_0/fw_ver", "16.35.4506"),
+    ]);
+    let devices = list(&mut Sources::sysfs_only(&tree)).unwrap();
+    assert_eq!(devices[0].firmware(), Some("16.35.4506"));
+}
+
+#[test]
 fn sysfs_alone_lists_all_devices() {
     let tree = Tree::new(golden::SYSFS);
     let devices = list(&mut Sources::sysfs_only(&tree)).unwrap();

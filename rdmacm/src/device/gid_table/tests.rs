@@ -136,3 +136,30 @@ fn gid_type_prints_name_of_kernel() {
     let texts = [GidType::RoceV1, GidType::RoceV2].map(|value| value.to_string());
     assert_eq!(texts, ["IB/RoCE v1", "RoCE v2"]);
 }
+
+#[test]
+fn types_are_known_in_both_sources() {
+    let gid = "fe80:0000:0000:0000:0000:0000:0000:0001";
+    let tree = Tree::new(&[
+        ("class/infiniband/rxe0/node_type", "1: CA"),
+        ("class/infiniband/rxe0/ports/1/gids/0", gid),
+        ("class/infiniband/rxe0/ports/1/gid_attrs/types/0", "IB/RoCE v1"),
+        ("class/infiniband/rxe0/ports/1/gids/1", gid),
+        ("class/infiniband/rxe0/ports/1/gid_attrs/types/1", "RoCE v2"),
+        ("class/infiniband/rxe0/ports/1/gids/2", gid),
+        ("class/infiniband/rxe0/ports/1/gid_attrs/types/2", "RoCE v3"),
+    ]);
+    let port = &ports(&tree)[0];
+    let types = |entries: Vec<GidEntry>| entries.into_iter().map(|entry| entry.gid_type).collect();
+    let found: Vec<_> = types(port.gids().unwrap().collect());
+    assert_eq!(found, [Some(GidType::RoceV1), Some(GidType::RoceV2), None]);
+    let listed = |gid_type| {
+        let mut entry = ib_uverbs_gid_entry { port_num: 1, gid_type, ..Default::default() };
+        entry.gid.as_mut_bytes()[0] = 0xfe;
+        entry
+    };
+    let listed = [IB_UVERBS_GID_TYPE_IB, IB_UVERBS_GID_TYPE_ROCE_V1, IB_UVERBS_GID_TYPE_ROCE_V2, 3]
+        .map(listed);
+    let found: Vec<_> = types(port.entries(&listed));
+    assert_eq!(found, [Some(GidType::RoceV1), Some(GidType::RoceV1), Some(GidType::RoceV2), None]);
+}

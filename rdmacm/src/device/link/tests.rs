@@ -38,17 +38,22 @@ fn add_requests_acknowledgment() {
 
 #[test]
 fn errors_of_add_have_hints() {
+    const OTHER: LinkType = LinkType::Other("other");
     let cases = [
-        (libc::ENODEV, "no network device"),
-        (libc::EEXIST, "has a link"),
-        (libc::ENFILE, "has that name"),
-        (libc::EPERM, "CAP_NET_ADMIN"),
-        (libc::EINVAL, "modprobe siw"),
-        (libc::ENOMEM, "siw0 (siw on v1)"),
+        (LinkType::Siw, libc::ENODEV, "no network device"),
+        (LinkType::Siw, libc::EEXIST, "has a link"),
+        (LinkType::Siw, libc::ENFILE, "has that name"),
+        (LinkType::Siw, libc::EPERM, NEEDS_ADMIN),
+        (OTHER, libc::EPERM, NEEDS_ADMIN),
+        (LinkType::Rxe, libc::EPERM, "rxe refuses VLAN devices"),
+        (LinkType::Siw, libc::EINVAL, "modprobe siw"),
+        (LinkType::Rxe, libc::EINVAL, "modprobe rdma_rxe"),
+        (OTHER, libc::EINVAL, "no loaded module"),
+        (LinkType::Siw, libc::ENOMEM, "siw0 (siw on v1)"),
     ];
-    for (errno, text) in cases {
+    for (link_type, errno, text) in cases {
         let (mut sources, _kernel) = Sources::netlink_only(&[error(1, -errno)]);
-        let error = add_by(&mut sources, "siw0", LinkType::Siw, "v1").unwrap_err();
+        let error = add_by(&mut sources, "siw0", link_type, "v1").unwrap_err();
         assert_eq!(error.errno(), errno);
         assert!(error.to_string().contains(text), "{error}");
     }
@@ -77,6 +82,9 @@ fn delete_uses_device_index() {
         error(4, -libc::EINVAL),
         listed(5),
         done(5, 0),
+        error(6, -libc::EPERM),
+        listed(7),
+        done(7, 0),
     ]);
     delete_by(&mut sources, "rxe0").unwrap();
     let request = kernel.requests().remove(1);
@@ -84,6 +92,8 @@ fn delete_uses_device_index() {
     assert_eq!(request[16..], hex("0800 0100 00000000"));
     let error = delete_by(&mut sources, "rxe0").unwrap_err();
     assert!(error.to_string().contains("software devices"), "{error}");
+    let error = delete_by(&mut sources, "rxe0").unwrap_err();
+    assert!(error.to_string().contains(NEEDS_ADMIN), "{error}");
     let error = delete_by(&mut sources, "rxe1").unwrap_err();
     assert_eq!((error.errno(), error.subject()), (libc::ENODEV, "rxe1"));
 }

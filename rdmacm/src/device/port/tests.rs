@@ -72,3 +72,19 @@ fn silent_port_is_error_but_listed() {
     let ports = Port::all(&mut sources, &device());
     assert_eq!((ports.len(), ports[0].state()), (1, None));
 }
+
+#[test]
+fn infiniband_port_has_lid_in_sysfs() {
+    let tree = Tree::new(&[
+        ("class/infiniband/ib0/node_type", "1: CA"),
+        ("class/infiniband/ib0/ports/1/state", "4: ACTIVE"),
+        ("class/infiniband/ib0/ports/2/state", "4: ACTIVE"),
+        ("class/infiniband/ib0/ports/2/link_layer", "InfiniBand"),
+        ("class/infiniband/ib0/ports/2/lid", "0x1f"),
+    ]);
+    let mut sources = Sources::sysfs_only(&tree);
+    let device = discovery::devices(&mut sources).unwrap().remove(0);
+    let port = Port::read(&mut sources, &device, 2).unwrap();
+    assert_eq!((port.number(), port.lid()), (2, Some(0x1f)));
+    assert_eq!(port.link_layer(), Some(LinkLayer::IB_LINK_LAYER_INFINIBAND));
+}

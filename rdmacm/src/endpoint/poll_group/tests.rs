@@ -16,7 +16,9 @@ use crate::driver::Capabilities;
 use crate::endpoint::task;
 use crate::endpoint::task::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::error::ErrorKind;
-use crate::verbs::WcStatus;
+use verbs_abi::ib_wc_flags;
+
+use crate::verbs::{SendOperation, WcOpcode, WcStatus};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -401,4 +403,55 @@ fn send_buffer_implements_write() {
     assert_eq!(buffer.as_ref(), b"number 7");
     let error = buffer.write_all(&vec![0; capacity - 7]).expect_err("the buffer should be full");
     assert_eq!((error.kind(), buffer.len()), (io::ErrorKind::WriteZero, capacity));
+}
+
+#[test]
+fn message_shows_bytes_and_number_of_completion() {
+    let (mut forged, [member]) = group_with_members();
+    forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+    {
+        let mut device = forged.device.device();
+        let completion = &mut device.completions[0].back_mut().expect("a completion").0;
+        completion.opcode = WcOpcode::IB_WC_RECV;
+        completion.wc_flags = ib_wc_flags::IB_WC_WITH_IMM;
+        completion.ex = 9_u32.to_be_bytes();
+        completion.byte_len = 3;
+    }
+    let mut events = poll(&mut forged);
+    let Some(Event::Message(from, message)) = events.pop() else { panic!("no message") };
+    assert_eq!((from, message.member(), message.imm_data()), (member, member, Some(9)));
+    assert_eq!((&message[..], message.as_ref()), (&[0; 3][..], &[0; 3][..]));
+    #[cfg(feature = "bytes")]
+    assert_eq!(bytes::Bytes::from(message), [0; 3][..]);
+}
+
+#[test]
+fn send_buffer_takes_bytes_and_number() {
+    let (mut forged, [member]) = group_with_members();
+    let mut buffer = forged.group.acquire_buffer(member).expect("a buffer should be free");
+    assert_eq!((buffer.len(), buffer.operation()), (buffer.capacity(), SendOperation::Send));
+    buffer.copy_from(b"number").expect("the bytes should fit");
+    buffer.as_mut()[0] = b'N';
+    assert_eq!(&buffer[..], b"Number");
+    buffer.set_imm_data(Some(7));
+    assert_eq!(buffer.operation(), SendOperation::SendWithImm { imm_data: 7 });
+    let capacity = buffer.capacity();
+    buffer.set_len(capacity).expect("a full buffer should fit");
+    let error = buffer.set_len(capacity + 1).expect_err("a longer message should not fit");
+    assert_eq!((error.errno(), buffer.len()), (libc::EMSGSIZE, capacity));
+}
+
+#[test]
+fn member_becomes_writable_when_established() {
+    let config = PollGroupConfig::new();
+    let mut forged = ForgedGroup::new(Capabilities::default(), &config);
+    let member = forged.accept(1, false, false).expect("accept");
+    for _ in 0..2 {
+        assert_would_block(&mut forged, member);
+    }
+    assert_eq!(poll_until_idle(&mut forged).len(), 0);
+    forged.deliver(member, ESTABLISHED, 0).expect("deliver");
+    let events = poll_until_idle(&mut forged);
+    assert!(matches!(events[..], [Event::Established(_), Event::Writable(_)]), "{events:?}");
+    forged.group.acquire_buffer(member).expect("a buffer should be free");
 }

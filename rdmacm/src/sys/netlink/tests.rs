@@ -130,6 +130,16 @@ fn oversized_answer_is_not_read_partially() {
 }
 
 #[test]
+fn answer_may_fill_buffer() {
+    let length = BUFFER - message(DEVICE, 1, &index(0)).len() - ATTRIBUTE_HEADER;
+    let padding = Request::new(0).string(0, &"x".repeat(length - 1)).bytes;
+    let full = message(DEVICE, 1, &[index(5), padding[MESSAGE_HEADER..].to_vec()].concat());
+    assert_eq!(full.len(), BUFFER);
+    let (mut socket, _kernel) = kernel(&[full]);
+    assert_eq!(get(&mut socket), Ok(5));
+}
+
+#[test]
 fn concurrent_requests_get_their_own_answers() {
     let both = |socket: &mut Socket| {
         let read = |answer: Attributes<'_>| answer.u32(INDEX);

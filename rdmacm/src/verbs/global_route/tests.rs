@@ -1,3 +1,5 @@
+use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
+
 use super::*;
 
 /// Returns a header as rxe stores it: unused bytes, then the IP header (RFC 791).
@@ -47,6 +49,12 @@ fn checksum_distinguishes_ipv4_from_stale_bytes() {
     assert!(is_ipv4(&bytes));
     bytes[IPV4 + 10] ^= 1;
     assert!(!is_ipv4(&bytes));
+    // A sum of all ones needs the carry of a longer sum, and another length is no header of RoCE.
+    let mut bytes = ipv4();
+    bytes[0] = 0x60;
+    bytes[IPV4] = 0x46;
+    bytes[IPV4 + 10] -= 1;
+    assert!(!is_ipv4(&bytes));
 }
 
 #[test]
@@ -66,4 +74,34 @@ fn groups_are_no_addresses_to_reply_from() {
         assert!(!is_group(gid(address)), "{address}");
     }
     assert!(Header::parse(&[0; GRH_LENGTH]).is_err());
+}
+
+/// Returns the source of a datagram with this completion and header.
+fn source(has_header: bool, header: &[u8; GRH_LENGTH]) -> Result<DatagramSource> {
+    let wc_flags = if has_header { ib_wc_flags::IB_WC_GRH } else { ib_wc_flags::empty() };
+    let completion = Completion(ib_uverbs_wc {
+        wc_flags,
+        src_qp: 17,
+        slid: 18,
+        sl: 3,
+        dlid_path_bits: 5,
+        ..ib_uverbs_wc::default()
+    });
+    DatagramSource::new(&completion, header)
+}
+
+#[test]
+fn source_has_addresses_of_header() {
+    let datagram = source(true, &ipv4()).unwrap();
+    assert_eq!((datagram.qp_num(), datagram.lid()), (17, 18));
+    assert_eq!(datagram.gid(), Some(gid("::ffff:10.0.0.2")));
+    assert_eq!(datagram.destination(), Some(gid("::ffff:10.0.0.1")));
+    assert!(!datagram.is_to_group());
+    let to_group = datagram.sent_to(gid("::ffff:239.1.2.3"));
+    assert!(to_group.is_to_group());
+    assert_eq!(to_group.gid(), datagram.gid());
+    assert_eq!(to_group.sent_to(gid("::ffff:10.0.0.1")), datagram);
+    assert_eq!(source(true, &[0; GRH_LENGTH]).unwrap_err().errno(), libc::EINVAL);
+    let local = source(false, &ipv4()).unwrap();
+    assert_eq!((local.gid(), local.destination(), local.is_to_group()), (None, None, false));
 }

@@ -114,3 +114,16 @@ fn string_ends_at_nul_or_with_attribute() {
         assert_eq!(Attributes::parse(&bytes).unwrap().string(51).as_deref(), Some(text));
     }
 }
+
+#[test]
+fn control_messages_are_no_answers() {
+    let body = |kind| {
+        let message = Message { sequence: 1, kind, payload: &[] };
+        message.body().map(|body| body.is_some())
+    };
+    assert_eq!(body(NLMSG_NOOP), Ok(false));
+    for unknown in [0, 4, NLMSG_MIN_TYPE - 1] {
+        assert!(matches!(body(unknown), Err(Failure::Malformed(_))), "{unknown}");
+    }
+    assert_eq!(body(NLMSG_MIN_TYPE), Ok(true));
+}

@@ -90,8 +90,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn membership_prints_name() {
+    fn membership_has_name_and_flags() {
         let texts = [Membership::Full, Membership::SendOnly].map(|value| value.to_string());
         assert_eq!(texts, ["full member", "send-only member"]);
+        let flags = [Membership::Full, Membership::SendOnly].map(Membership::flags);
+        // RDMA_MC_JOIN_FLAG_FULLMEMBER and RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER count from 0.
+        assert_eq!(flags, [0, 1]);
     }
 }

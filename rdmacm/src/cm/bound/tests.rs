@@ -11,3 +11,20 @@ fn unreported_device_index_is_none() {
     drop((channel, inner));
     assert_eq!(commands(kernel), [19], "QUERY");
 }
+
+/// Checks a device that this library cannot open, whose limits are unknown.
+#[test]
+fn closed_device_needs_depths_for_connections() {
+    let device = BoundDevice::Closed(Device::named("null0"));
+    let limits = |service, responder_resources, initiator_depth| {
+        let param = ConnParam { responder_resources, initiator_depth, ..ConnParam::default() };
+        device.depth_limits("connect", service, &param)
+    };
+    assert_eq!(limits(ServiceType::Connected, 1, 2).unwrap(), Depths::MOST);
+    assert_eq!(limits(ServiceType::Datagram, 0xff, 0xff).unwrap(), Depths::MOST);
+    for (responder_resources, initiator_depth) in [(0xff, 2), (1, 0xff)] {
+        let error =
+            limits(ServiceType::Connected, responder_resources, initiator_depth).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported(_)), "{error}");
+    }
+}

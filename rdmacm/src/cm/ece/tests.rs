@@ -52,3 +52,19 @@ fn request_of_other_vendor_leaves_no_options() {
         assert_eq!(state.answer_ece(), Ece { vendor_id: request.0, options });
     }
 }
+
+#[test]
+fn external_options_are_bounded_and_kept() {
+    let (id, _channel, _kernel) = fake_connection();
+    for vendor_id in [0, MAX_VENDOR + 1] {
+        let refused = id.set_local_ece(Ece { vendor_id, options: 5 });
+        assert_eq!(refused.expect_err("the vendor should be refused").errno(), libc::EINVAL);
+    }
+    let ece = Ece { vendor_id: MAX_VENDOR, options: 5 };
+    id.set_local_ece(ece).expect("the options should be accepted");
+    assert_eq!(id.inner.state().local_ece, ece);
+    let sent = rdma_ucm_ece::from(ece);
+    assert_eq!((sent.vendor_id, sent.attr_mod), (MAX_VENDOR, 5));
+    assert_eq!(Ece::from(sent), ece);
+    assert_eq!(id.remote_ece().expect("no queue pair is known"), Ece::default());
+}

@@ -1,4 +1,7 @@
 use super::*;
+use crate::addr::port_space::PortSpace;
+use crate::cm::id::tests::{fake_channel, fake_id};
+use crate::error::Result;
 
 #[test]
 fn private_data_fits_its_message() {
@@ -12,4 +15,65 @@ fn private_data_fits_its_message() {
     assert_eq!(limits(datagram, Transport::InfiniBand, false), [180, 136, 136]);
     assert_eq!(limits(datagram, Transport::InfiniBand, true), [216, 136, 136]);
     assert_eq!(limits(connected, Transport::Iwarp, false), [251; 3]);
+}
+
+const LIMITS: Depths = Depths { responder_resources: 16, initiator_depth: 8 };
+
+/// Returns parameters with these depths, for a queue pair with this number.
+fn param(responder_resources: u8, initiator_depth: u8, qp_num: u32) -> ConnParam {
+    ConnParam { responder_resources, initiator_depth, qp_num, ..ConnParam::default() }
+}
+
+fn check(port_space: PortSpace, message: Message, param: &ConnParam) -> Result<()> {
+    let (channel, _kernel) = fake_channel();
+    let id = fake_id(&channel, port_space);
+    id.check("check", param, message, Transport::InfiniBand, LIMITS, None)
+}
+
+#[test]
+fn parameters_are_within_limits() {
+    let check = |param| check(PortSpace::Tcp, Message::Request, &param);
+    for accepted in [param(16, 8, 1), param(0, 0, MAX_QP_NUM), param(0xff, 0xff, 1)] {
+        check(accepted).expect("the parameters should be accepted");
+    }
+    for (refused, reason) in [
+        (param(17, 8, 1), "responder_resources 17 exceeds the device's maximum of 16"),
+        (param(16, 9, 1), "initiator_depth 9 exceeds the device's maximum of 8"),
+        (param(16, 8, MAX_QP_NUM + 1), "0x1000000 exceeds the maximum of 0xffffff"),
+        (param(16, 8, 0), "has no queue pair"),
+    ] {
+        let error = check(refused).expect_err("the parameters should be refused");
+        assert!(error.errno() == libc::EINVAL && error.to_string().contains(reason), "{error}");
+    }
+}
+
+/// Checks that a request for the address of a datagram service needs neither depths nor a queue pair.
+#[test]
+fn datagram_service_names_queue_pair_in_its_answer() {
+    let check = |message| check(PortSpace::Udp, message, &param(17, 9, 0));
+    check(Message::Request).expect("the request should be accepted");
+    check(Message::Reply).expect_err("the answer should be refused");
+}
+
+#[test]
+fn initiator_depth_is_within_offer() {
+    let (channel, _kernel) = fake_channel();
+    let id = fake_id(&channel, PortSpace::Tcp);
+    let check = |depth, offers, transport| {
+        id.check_offer("accept", &param(0, depth, 1), offers, transport).is_ok()
+    };
+    let roce = Transport::InfiniBand;
+    assert!(check(8, Some(LIMITS), roce) && check(0xff, Some(LIMITS), roce));
+    assert!(!check(9, Some(LIMITS), roce));
+    assert!(check(9, None, roce) && check(9, Some(LIMITS), Transport::Iwarp));
+}
+
+#[test]
+fn unnamed_depths_are_maximum() {
+    assert_eq!(effective_depths(&param(0xff, 0xff, 1), LIMITS), LIMITS);
+    let named = Depths { responder_resources: 1, initiator_depth: 2 };
+    assert_eq!(effective_depths(&param(1, 2, 1), LIMITS), named);
+    let sent = encode(&param(1, 2, 3), named, None);
+    let depths = (sent.responder_resources, sent.initiator_depth);
+    assert_eq!((sent.qp_num, depths, sent.srq, sent.valid), (3, (1, 2), 0, 1));
 }

@@ -455,3 +455,23 @@ fn member_becomes_writable_when_established() {
     assert!(matches!(events[..], [Event::Established(_), Event::Writable(_)]), "{events:?}");
     forged.group.acquire_buffer(member).expect("a buffer should be free");
 }
+
+#[test]
+fn queue_pair_has_room_for_sends_of_member() {
+    let config = PollGroupConfig::new().send_buffers(8).send_buffers_per_member(5);
+    let forged = ForgedGroup::new(Capabilities::default(), &config);
+    let caps = forged.group.qp_init().caps;
+    assert_eq!((caps.max_send_wr, caps.max_recv_wr), (6, 0));
+}
+
+/// Checks an event that tells the cause of an end before the group has reported the end.
+#[test]
+fn later_event_tells_cause_of_end() {
+    let (mut forged, [first, second]) = group_with_members();
+    forged.complete_receive(1, WcStatus::IB_WC_WR_FLUSH_ERR);
+    forged.deliver(second, DISCONNECTED, 0).expect("deliver");
+    forged.deliver(first, DISCONNECTED, 0).expect("deliver");
+    let events = poll(&mut forged);
+    let is_by_peer = |event: &Event| matches!(event, Event::Ended(_, MemberEnd::Peer));
+    assert!(events.len() == 2 && events.iter().all(is_by_peer), "{events:?}");
+}

@@ -43,3 +43,17 @@ fn completion_queue_has_room_for_all_sends() {
     assert_eq!([config.send_completions(0), config.send_completions(5)], [13, 18]);
     assert_eq!(config.send_completions(u32::MAX), u32::MAX);
 }
+
+#[test]
+fn parameters_of_members_are_those_of_group() {
+    let config = PollGroupConfig::new().retry_count(3).rnr_retry_count(4);
+    let expected = ConnParam {
+        private_data: b"hello".to_vec(),
+        responder_resources: 0,
+        initiator_depth: 0,
+        retry_count: 3,
+        rnr_retry_count: 4,
+        ..ConnParam::default()
+    };
+    assert_eq!(config.param(b"hello"), expected);
+}

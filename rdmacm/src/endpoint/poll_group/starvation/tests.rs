@@ -31,3 +31,11 @@ fn new_member_is_not_suspected() {
     starvation.on_polled(0, 1);
     assert!(!starvation.is_suspected(new));
 }
+
+#[test]
+fn poll_without_message_suspects_nothing() {
+    let mut starvation = Starvation::new(0);
+    let last = starvation.current_poll();
+    starvation.on_polled(0, 0);
+    assert!(!starvation.is_suspected(last));
+}

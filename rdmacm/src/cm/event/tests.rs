@@ -47,6 +47,12 @@ fn failure_kinds_match_event_and_status() {
     assert_eq!(errno(EventType::Disconnected, 0), libc::ENOTCONN);
     assert!(kind(EventType::ConnectError, -libc::ENXIO).contains("the device was removed"));
     assert!(kind(EventType::ConnectError, -libc::EIO).contains("the device was removed"));
+    assert!(kind(EventType::DeviceRemoval, 0).contains("the device was removed"));
+    let reset = kind(EventType::ConnectError, -libc::ECONNRESET);
+    assert!(reset.ends_with("(ECONNRESET)"), "{reset}");
+    let ended = event(EventType::Disconnected, -libc::ECONNRESET);
+    let ended = ended.error_for(EventType::Disconnected).expect("the event should be a failure");
+    assert_eq!(*ended.kind(), ErrorKind::Os(libc::ECONNRESET));
     let hint = format!(": timed out; {}", hint::NO_MACHINE);
     assert!(kind(EventType::AddrError, -110).ends_with(&hint));
     let hint = format!("(ENETUNREACH); {}", hint::NO_ROUTE);

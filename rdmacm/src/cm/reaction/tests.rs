@@ -2,6 +2,10 @@ use ucma_abi::{rdma_cm_event_type, rdma_ucm_ece, rdma_ucm_event_resp};
 use zerocopy::FromZeros;
 
 use super::*;
+use crate::driver::{Capabilities, External};
+use crate::drivers::any::AnyDriver;
+use crate::drivers::forged::Forged;
+use crate::verbs::{CompletionQueue, ProtectionDomain, QueuePair, QueuePairInit};
 
 fn event(event_type: EventType, status: i32) -> RawEvent {
     let mut response = rdma_ucm_event_resp::new_zeroed();
@@ -72,4 +76,33 @@ fn services_are_read_only_if_asked_for() {
     assert!(matches!(resolved, Plan::ReadServices), "{resolved:?}");
     reported(&mut state, T::AddrinfoError, -110);
     assert!(matches!(state.resolution, Resolution::None));
+}
+
+fn qp(qp_follows_connection: bool) -> OwnQp {
+    let capabilities = Capabilities { qp_follows_connection, ..Capabilities::default() };
+    let driver = AnyDriver::External(External::new(Forged::new(capabilities)));
+    let context = Context::on_null(driver);
+    let pd = ProtectionDomain::new(&context).expect("the protection domain should be created");
+    let cq =
+        CompletionQueue::new(&context, 1, None).expect("the completion queue should be created");
+    let qp = QueuePair::new(&pd, &QueuePairInit::new(&cq));
+    OwnQp::Queues(qp.expect("the queue pair should be created"))
+}
+
+/// Checks which events flush requests: those after which a driver has moved the queue pair to ERR.
+#[test]
+fn ends_flush_queue_pair_that_follows_its_connection() {
+    use EventType as T;
+    for follows in [true, false] {
+        let qp = qp(follows);
+        let flushes = |event_type| {
+            let mut state = State { qp: Some(qp.clone()), ..State::default() };
+            matches!(plan(&mut state, &event(event_type, 0)), Plan::Flush(..))
+        };
+        for end in [T::Unreachable, T::ConnectError, T::TimewaitExit, T::DeviceRemoval] {
+            assert_eq!(flushes(end), follows, "{end}");
+        }
+        assert_eq!(flushes(T::Disconnected), follows);
+        assert!(flushes(T::Rejected) && !flushes(T::Established) && !flushes(T::AddrChange));
+    }
 }

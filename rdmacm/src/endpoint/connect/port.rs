@@ -24,3 +24,25 @@ impl PortRetry {
         tries
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_taken_ports_of_kernel_are_retried() {
+        let tries =
+            |ports: &mut PortRetry, errno| ports.try_another(&Error::os("listen", "", errno));
+        let mut ports = PortRetry::new(0);
+        assert!(!tries(&mut ports, Errno::EACCES));
+        for _ in 0..8 {
+            assert!(
+                tries(&mut ports, Errno::EADDRINUSE) && tries(&mut ports, Errno::EADDRNOTAVAIL)
+            );
+        }
+        assert!(!tries(&mut ports, Errno::EADDRINUSE));
+        assert!(!tries(&mut PortRetry::new(7471), Errno::EADDRINUSE));
+    }
+}

@@ -4,6 +4,7 @@
 
 use std::future::Future;
 use std::io::{self, Write as _};
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -474,4 +475,10 @@ fn later_event_tells_cause_of_end() {
     let events = poll(&mut forged);
     let is_by_peer = |event: &Event| matches!(event, Event::Ended(_, MemberEnd::Peer));
     assert!(events.len() == 2 && events.iter().all(is_by_peer), "{events:?}");
+}
+
+#[test]
+fn descriptor_has_one_number() {
+    let forged = ForgedGroup::new(Capabilities::default(), &PollGroupConfig::new());
+    assert_eq!(forged.group.as_raw_fd(), forged.group.as_fd().as_raw_fd());
 }

@@ -87,3 +87,12 @@ fn forked_child_uses_no_part_of_runtime() {
     drop(parts);
     assert_eq!(USES.load(Ordering::Relaxed), before + 3, "the parent drops all parts");
 }
+
+#[test]
+fn descriptor_has_one_number() {
+    let epoll =
+        Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("the epoll instance should be created");
+    let number = epoll.0.as_raw_fd();
+    let descriptor = Descriptor::new(Arc::new(epoll));
+    assert_eq!((descriptor.as_raw_fd(), descriptor.as_fd().as_raw_fd()), (number, number));
+}

@@ -116,3 +116,22 @@ impl Drop for List {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failure_has_text_of_c_library() {
+        let numeric = LookupHints {
+            flags: libc::AI_NUMERICHOST,
+            family: libc::AF_UNSPEC,
+            socktype: 0,
+            protocol: 0,
+        };
+        let found = getaddrinfo(Some(c"no number"), None, Some(numeric));
+        let Err(Failure::Eai(code, text)) = found else { panic!("{found:?}") };
+        assert_eq!(code, libc::EAI_NONAME);
+        assert!(text.contains("not known") || text.contains("does not resolve"), "{text}");
+    }
+}

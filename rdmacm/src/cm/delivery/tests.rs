@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::thread;
 
@@ -97,4 +98,10 @@ fn deadline_holds_despite_events_of_unknown_ids() {
         tx.send(got.is_none())
     });
     assert_eq!(rx.recv_timeout(Duration::from_secs(10)), Ok(true));
+}
+
+#[test]
+fn channel_has_one_descriptor() {
+    let (channel, _kernel) = fake_channel();
+    assert_eq!(channel.as_raw_fd(), channel.as_fd().as_raw_fd());
 }

@@ -1,14 +1,22 @@
 use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
 
 use super::*;
+use crate::driver::External;
+use crate::drivers::any::AnyDriver;
+use crate::drivers::null::Null;
 
 /// Returns a header as rxe stores it: unused bytes, then the IP header (RFC 791).
 ///
 /// The datagram goes from 10.0.0.2 to 10.0.0.1, with time to live 64 and type of service 8.
 fn ipv4() -> [u8; GRH_LENGTH] {
+    ipv4_from(10)
+}
+
+/// Returns a header like [`ipv4`], from an address with this first byte.
+fn ipv4_from(first: u8) -> [u8; GRH_LENGTH] {
     let mut bytes = [0; GRH_LENGTH];
     bytes[IPV4..].copy_from_slice(&[
-        0x45, 8, 0, 160, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1,
+        0x45, 8, 0, 160, 0x12, 0x34, 0x40, 0, 64, 17, 0, 0, first, 0, 0, 2, 10, 0, 0, 1,
     ]);
     let sum: u32 = bytes[IPV4..]
         .chunks(2)
@@ -44,12 +52,15 @@ fn ipv4_header_is_parsed_from_end() {
 
 #[test]
 fn checksum_distinguishes_ipv4_from_stale_bytes() {
-    let mut bytes = ipv4();
-    bytes[0] = 0x60;
-    assert!(is_ipv4(&bytes));
-    bytes[IPV4 + 10] ^= 1;
-    assert!(!is_ipv4(&bytes));
-    // A sum of all ones needs the carry of a longer sum, and another length is no header of RoCE.
+    // With the second address, the sum has a carry.
+    for first in [10, 200] {
+        let mut bytes = ipv4_from(first);
+        bytes[0] = 0x60;
+        assert!(is_ipv4(&bytes), "{first}");
+        bytes[IPV4 + 10] ^= 1;
+        assert!(!is_ipv4(&bytes), "{first}");
+    }
+    // A longer header is none of RoCE, although its checksum is right.
     let mut bytes = ipv4();
     bytes[0] = 0x60;
     bytes[IPV4] = 0x46;
@@ -104,4 +115,14 @@ fn source_has_addresses_of_header() {
     assert_eq!(source(true, &[0; GRH_LENGTH]).unwrap_err().errno(), libc::EINVAL);
     let local = source(false, &ipv4()).unwrap();
     assert_eq!((local.gid(), local.destination(), local.is_to_group()), (None, None, false));
+    let address =
+        local.address(&Context::on_null(AnyDriver::External(External::new(Null::default()))), 2);
+    let expected = ib_uverbs_ah_attr {
+        dlid: 18,
+        sl: 3,
+        src_path_bits: 5,
+        port_num: 2,
+        ..ib_uverbs_ah_attr::default()
+    };
+    assert_eq!(address.unwrap(), expected);
 }

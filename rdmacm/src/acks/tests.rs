@@ -12,6 +12,7 @@ fn waits_for_another_thread_to_acknowledge() {
 fn assert_waits_for_another_thread(wait: fn(&Acks, u32)) {
     let acks = Arc::new(Acks::default());
     let event = acks.track(true);
+    // The event is then an earlier one, for which both calls wait.
     acks.moved();
     assert!(acks.held_by_this_thread());
     let dropped = AtomicBool::new(false);

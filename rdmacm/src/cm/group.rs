@@ -94,7 +94,7 @@ mod tests {
         let texts = [Membership::Full, Membership::SendOnly].map(|value| value.to_string());
         assert_eq!(texts, ["full member", "send-only member"]);
         let flags = [Membership::Full, Membership::SendOnly].map(Membership::flags);
-        // RDMA_MC_JOIN_FLAG_FULLMEMBER and RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER count from 0.
+        // RDMA_MC_JOIN_FLAG_FULLMEMBER is 0, and RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER is 1.
         assert_eq!(flags, [0, 1]);
     }
 }

@@ -60,3 +60,15 @@ impl DatagramConfig {
         self
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_set_their_parameters() {
+        let config = DatagramConfig::new().send_buffers(1).receive_buffers(2).max_cached_peers(3);
+        let expected = DatagramConfig { send_buffers: 1, receive_buffers: 2, max_cached_peers: 3 };
+        assert_eq!(config, expected);
+    }
+}

@@ -20,7 +20,7 @@ use crate::drivers::null::Null;
 use crate::error::ErrorKind;
 use crate::lock::ignore_poison;
 
-fn context() -> Context {
+pub(super) fn context() -> Context {
     context_on(Null::default())
 }
 

@@ -54,7 +54,7 @@ fn request_of_other_vendor_leaves_no_options() {
 }
 
 #[test]
-fn external_options_are_bounded_and_kept() {
+fn external_vendor_is_bounded_and_options_kept() {
     let (id, _channel, _kernel) = fake_connection();
     for vendor_id in [0, MAX_VENDOR + 1] {
         let refused = id.set_local_ece(Ece { vendor_id, options: 5 });
@@ -66,5 +66,6 @@ fn external_options_are_bounded_and_kept() {
     let sent = rdma_ucm_ece::from(ece);
     assert_eq!((sent.vendor_id, sent.attr_mod), (MAX_VENDOR, 5));
     assert_eq!(Ece::from(sent), ece);
-    assert_eq!(id.remote_ece().expect("no queue pair is known"), Ece::default());
+    id.inner.state().remote_ece = ece;
+    assert_eq!(id.remote_ece().expect("the options should be readable"), ece);
 }

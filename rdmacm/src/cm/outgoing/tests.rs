@@ -1,7 +1,6 @@
 use super::*;
 use crate::addr::port_space::PortSpace;
 use crate::cm::id::tests::{fake_channel, fake_id};
-use crate::error::Result;
 
 #[test]
 fn private_data_fits_its_message() {
@@ -31,7 +30,7 @@ fn check(port_space: PortSpace, message: Message, param: &ConnParam) -> Result<(
 }
 
 #[test]
-fn parameters_are_within_limits() {
+fn parameters_beyond_limits_are_refused() {
     let check = |param| check(PortSpace::Tcp, Message::Request, &param);
     for accepted in [param(16, 8, 1), param(0, 0, MAX_QP_NUM), param(0xff, 0xff, 1)] {
         check(accepted).expect("the parameters should be accepted");
@@ -47,12 +46,14 @@ fn parameters_are_within_limits() {
     }
 }
 
-/// Checks that a request for the address of a datagram service needs neither depths nor a queue pair.
+/// Checks that depths have no limits for datagrams, and that only an answer needs a queue pair.
 #[test]
-fn datagram_service_names_queue_pair_in_its_answer() {
-    let check = |message| check(PortSpace::Udp, message, &param(17, 9, 0));
-    check(Message::Request).expect("the request should be accepted");
-    check(Message::Reply).expect_err("the answer should be refused");
+fn only_datagram_answer_needs_queue_pair() {
+    let check = |message, number| check(PortSpace::Udp, message, &param(17, 9, number));
+    check(Message::Request, 0).expect("the request should be accepted");
+    check(Message::Reply, 1).expect("the answer should be accepted");
+    let error = check(Message::Reply, 0).expect_err("the answer should be refused");
+    assert!(error.to_string().contains("has no queue pair"), "{error}");
 }
 
 #[test]
@@ -69,11 +70,17 @@ fn initiator_depth_is_within_offer() {
 }
 
 #[test]
-fn unnamed_depths_are_maximum() {
+fn unset_depths_become_maximum() {
     assert_eq!(effective_depths(&param(0xff, 0xff, 1), LIMITS), LIMITS);
     let named = Depths { responder_resources: 1, initiator_depth: 2 };
     assert_eq!(effective_depths(&param(1, 2, 1), LIMITS), named);
-    let sent = encode(&param(1, 2, 3), named, None);
-    let depths = (sent.responder_resources, sent.initiator_depth);
-    assert_eq!((sent.qp_num, depths, sent.srq, sent.valid), (3, (1, 2), 0, 1));
+}
+
+#[test]
+fn command_has_effective_depths() {
+    let depths = Depths { responder_resources: 1, initiator_depth: 2 };
+    let param = ConnParam { srq: true, ..param(0xff, 0xff, 3) };
+    let sent = encode(&param, depths, None);
+    let sent_depths = (sent.responder_resources, sent.initiator_depth);
+    assert_eq!((sent.qp_num, sent_depths, sent.srq, sent.valid), (3, (1, 2), 1, 1));
 }

@@ -89,20 +89,41 @@ fn qp(qp_follows_connection: bool) -> OwnQp {
     OwnQp::Queues(qp.expect("the queue pair should be created"))
 }
 
-/// Checks which events flush requests: those after which a driver has moved the queue pair to ERR.
+/// Returns the event after the flush that `event_type` causes, or `None` if there is no flush.
+fn flushed(state: &mut State, event_type: EventType) -> Option<Option<Reported>> {
+    match plan(state, &event(event_type, 0)) {
+        Plan::Flush(_, reported) => Some(reported),
+        _ => None,
+    }
+}
+
+/// Checks that an end flushes a queue pair that the kernel moves to ERR with its connection.
 #[test]
-fn ends_flush_queue_pair_that_follows_its_connection() {
+fn end_flushes_queue_pair_that_follows_connection() {
     use EventType as T;
     for follows in [true, false] {
         let qp = qp(follows);
-        let flushes = |event_type| {
-            let mut state = State { qp: Some(qp.clone()), ..State::default() };
-            matches!(plan(&mut state, &event(event_type, 0)), Plan::Flush(..))
-        };
-        for end in [T::Unreachable, T::ConnectError, T::TimewaitExit, T::DeviceRemoval] {
-            assert_eq!(flushes(end), follows, "{end}");
+        let new_state = || State { qp: Some(qp.clone()), ..State::default() };
+        for end in
+            [T::Unreachable, T::ConnectError, T::TimewaitExit, T::DeviceRemoval, T::Disconnected]
+        {
+            let expected = follows.then_some(Some((end, 0)));
+            assert_eq!(flushed(&mut new_state(), end), expected, "{end}");
         }
-        assert_eq!(flushes(T::Disconnected), follows);
-        assert!(flushes(T::Rejected) && !flushes(T::Established) && !flushes(T::AddrChange));
+        for other in [T::Established, T::AddrChange] {
+            assert_eq!(flushed(&mut new_state(), other), None, "{other}");
+        }
+    }
+}
+
+#[test]
+fn rejection_flushes_any_queue_pair() {
+    for follows in [true, false] {
+        let mut state = State { qp: Some(qp(follows)), ..State::default() };
+        let rejected = EventType::Rejected;
+        assert_eq!(flushed(&mut state, rejected), Some(Some((rejected, 0))));
+        // The caller already got the event that connecting has failed.
+        state.connect_failed = true;
+        assert_eq!(flushed(&mut state, rejected), follows.then_some(None));
     }
 }

@@ -138,7 +138,7 @@ fn gid_type_prints_name_of_kernel() {
 }
 
 #[test]
-fn types_are_known_in_both_sources() {
+fn gid_type_is_read_from_both_sources() {
     let gid = "fe80:0000:0000:0000:0000:0000:0000:0001";
     let tree = Tree::new(&[
         ("class/infiniband/rxe0/node_type", "1: CA"),

@@ -37,6 +37,7 @@ mod tests {
             |ports: &mut PortRetry, errno| ports.try_another(&Error::os("listen", "", errno));
         let mut ports = PortRetry::new(0);
         assert!(!tries(&mut ports, Errno::EACCES));
+        // The library tries 16 further ports.
         for _ in 0..8 {
             assert!(
                 tries(&mut ports, Errno::EADDRINUSE) && tries(&mut ports, Errno::EADDRNOTAVAIL)

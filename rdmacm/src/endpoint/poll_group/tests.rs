@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use verbs_abi::ib_wc_flags;
+
 use super::forged::{DEVICE_REMOVAL, DISCONNECTED, ESTABLISHED, ForgedGroup};
 use super::{Event, Member, MemberEnd, PollGroupConfig, SendBuffer};
 use crate::driver::Capabilities;
 use crate::endpoint::task;
 use crate::endpoint::task::{BlockingWork, Descriptor, RegisteredFd, Runtime, Sleep};
 use crate::error::ErrorKind;
-use verbs_abi::ib_wc_flags;
-
 use crate::verbs::{SendOperation, WcOpcode, WcStatus};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -407,12 +407,13 @@ fn send_buffer_implements_write() {
 }
 
 #[test]
-fn message_shows_bytes_and_number_of_completion() {
+fn message_has_length_and_immediate_data() {
     let (mut forged, [member]) = group_with_members();
     forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
     {
         let mut device = forged.device.device();
-        let completion = &mut device.completions[0].back_mut().expect("a completion").0;
+        let completion =
+            &mut device.completions[0].back_mut().expect("a completion should be queued").0;
         completion.opcode = WcOpcode::IB_WC_RECV;
         completion.wc_flags = ib_wc_flags::IB_WC_WITH_IMM;
         completion.ex = 9_u32.to_be_bytes();
@@ -427,7 +428,7 @@ fn message_shows_bytes_and_number_of_completion() {
 }
 
 #[test]
-fn send_buffer_takes_bytes_and_number() {
+fn send_buffer_takes_bytes_and_immediate_data() {
     let (mut forged, [member]) = group_with_members();
     let mut buffer = forged.group.acquire_buffer(member).expect("a buffer should be free");
     assert_eq!((buffer.len(), buffer.operation()), (buffer.capacity(), SendOperation::Send));
@@ -436,6 +437,8 @@ fn send_buffer_takes_bytes_and_number() {
     assert_eq!(&buffer[..], b"Number");
     buffer.set_imm_data(Some(7));
     assert_eq!(buffer.operation(), SendOperation::SendWithImm { imm_data: 7 });
+    buffer.set_imm_data(None);
+    assert_eq!(buffer.operation(), SendOperation::Send);
     let capacity = buffer.capacity();
     buffer.set_len(capacity).expect("a full buffer should fit");
     let error = buffer.set_len(capacity + 1).expect_err("a longer message should not fit");
@@ -447,6 +450,7 @@ fn member_becomes_writable_when_established() {
     let config = PollGroupConfig::new();
     let mut forged = ForgedGroup::new(Capabilities::default(), &config);
     let member = forged.accept(1, false, false).expect("accept");
+    // The member is offered a buffer once, however often it has asked.
     for _ in 0..2 {
         assert_would_block(&mut forged, member);
     }
@@ -462,14 +466,16 @@ fn queue_pair_has_room_for_sends_of_member() {
     let config = PollGroupConfig::new().send_buffers(8).send_buffers_per_member(5);
     let forged = ForgedGroup::new(Capabilities::default(), &config);
     let caps = forged.group.qp_init().caps;
+    // One entry is for a request without a buffer.
     assert_eq!((caps.max_send_wr, caps.max_recv_wr), (6, 0));
 }
 
-/// Checks an event that tells the cause of an end before the group has reported the end.
+/// Checks an event that reports the cause of an end after the group has polled a flushed receive.
 #[test]
-fn later_event_tells_cause_of_end() {
+fn later_event_determines_cause_of_end() {
     let (mut forged, [first, second]) = group_with_members();
     forged.complete_receive(1, WcStatus::IB_WC_WR_FLUSH_ERR);
+    // The group polls the completion of the first member here.
     forged.deliver(second, DISCONNECTED, 0).expect("deliver");
     forged.deliver(first, DISCONNECTED, 0).expect("deliver");
     let events = poll(&mut forged);
@@ -478,7 +484,7 @@ fn later_event_tells_cause_of_end() {
 }
 
 #[test]
-fn descriptor_has_one_number() {
+fn group_has_one_descriptor() {
     let forged = ForgedGroup::new(Capabilities::default(), &PollGroupConfig::new());
     assert_eq!(forged.group.as_raw_fd(), forged.group.as_fd().as_raw_fd());
 }

@@ -29,48 +29,53 @@ fn alternate_path_has_port_of_its_address() {
     assert_eq!((attributes.alt_ah_attr, alternate), (address, (2, 3, 4)));
 }
 
-/// Each method with the flag that it sets, and with the attribute that it writes.
+/// Checks the flag that each method sets, and the attribute that it writes.
 #[test]
 fn each_method_sets_its_attribute_and_flag() {
     type Set = fn(QueuePairAttributes) -> QueuePairAttributes;
     type Write = fn(&mut ib_uverbs_qp_attr);
-    let cases: [(Mask, Set, Write); 17] = [
+    let cases: [(Mask, Set, Write); 18] = [
         (
             Mask::IB_QP_CUR_STATE,
-            |a| a.from_state(QpState::IB_QPS_RTR),
-            |a| a.cur_qp_state = QpState::IB_QPS_RTR.0.into(),
+            |with| with.from_state(QpState::IB_QPS_RTR),
+            |raw| raw.cur_qp_state = QpState::IB_QPS_RTR.0.into(),
         ),
         (
             Mask::IB_QP_EN_SQD_ASYNC_NOTIFY,
-            |a| a.en_sqd_async_notify(true),
-            |a| a.en_sqd_async_notify = 1,
+            |with| with.en_sqd_async_notify(true),
+            |raw| raw.en_sqd_async_notify = 1,
         ),
         (
             Mask::IB_QP_ACCESS_FLAGS,
-            |a| a.access(AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ),
-            |a| a.qp_access_flags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ.bits(),
+            |with| with.access(AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ),
+            |raw| raw.qp_access_flags = AccessFlags::IB_UVERBS_ACCESS_REMOTE_READ.bits(),
         ),
-        (Mask::IB_QP_PKEY_INDEX, |a| a.pkey_index(3), |a| a.pkey_index = 3),
-        (Mask::IB_QP_PORT, |a| a.port(2), |a| a.port_num = 2),
-        (Mask::IB_QP_QKEY, |a| a.qkey(5), |a| a.qkey = 5),
-        (Mask::IB_QP_AV, |a| a.address(address()), |a| a.ah_attr = address()),
+        (Mask::IB_QP_PKEY_INDEX, |with| with.pkey_index(3), |raw| raw.pkey_index = 3),
+        (Mask::IB_QP_PORT, |with| with.port(2), |raw| raw.port_num = 2),
+        (Mask::IB_QP_QKEY, |with| with.qkey(5), |raw| raw.qkey = 5),
+        (Mask::IB_QP_AV, |with| with.address(address()), |raw| raw.ah_attr = address()),
         (
             Mask::IB_QP_PATH_MTU,
-            |a| a.path_mtu(ib_mtu::IB_MTU_1024),
-            |a| a.path_mtu = ib_mtu::IB_MTU_1024.0.into(),
+            |with| with.path_mtu(ib_mtu::IB_MTU_1024),
+            |raw| raw.path_mtu = ib_mtu::IB_MTU_1024.0.into(),
         ),
-        (Mask::IB_QP_TIMEOUT, |a| a.timeout(14), |a| a.timeout = 14),
-        (Mask::IB_QP_RETRY_CNT, |a| a.retry_cnt(7), |a| a.retry_cnt = 7),
-        (Mask::IB_QP_RNR_RETRY, |a| a.rnr_retry(6), |a| a.rnr_retry = 6),
-        (Mask::IB_QP_RQ_PSN, |a| a.rq_psn(9), |a| a.rq_psn = 9),
-        (Mask::IB_QP_MAX_QP_RD_ATOMIC, |a| a.max_rd_atomic(1), |a| a.max_rd_atomic = 1),
-        (Mask::IB_QP_MAX_DEST_RD_ATOMIC, |a| a.max_dest_rd_atomic(4), |a| a.max_dest_rd_atomic = 4),
-        (Mask::IB_QP_MIN_RNR_TIMER, |a| a.min_rnr_timer(12), |a| a.min_rnr_timer = 12),
-        (Mask::IB_QP_DEST_QPN, |a| a.dest_qp_num(77), |a| a.dest_qp_num = 77),
+        (Mask::IB_QP_TIMEOUT, |with| with.timeout(14), |raw| raw.timeout = 14),
+        (Mask::IB_QP_RETRY_CNT, |with| with.retry_cnt(7), |raw| raw.retry_cnt = 7),
+        (Mask::IB_QP_RNR_RETRY, |with| with.rnr_retry(6), |raw| raw.rnr_retry = 6),
+        (Mask::IB_QP_RQ_PSN, |with| with.rq_psn(9), |raw| raw.rq_psn = 9),
+        (Mask::IB_QP_SQ_PSN, |with| with.sq_psn(8), |raw| raw.sq_psn = 8),
+        (Mask::IB_QP_MAX_QP_RD_ATOMIC, |with| with.max_rd_atomic(1), |raw| raw.max_rd_atomic = 1),
+        (
+            Mask::IB_QP_MAX_DEST_RD_ATOMIC,
+            |with| with.max_dest_rd_atomic(4),
+            |raw| raw.max_dest_rd_atomic = 4,
+        ),
+        (Mask::IB_QP_MIN_RNR_TIMER, |with| with.min_rnr_timer(12), |raw| raw.min_rnr_timer = 12),
+        (Mask::IB_QP_DEST_QPN, |with| with.dest_qp_num(77), |raw| raw.dest_qp_num = 77),
         (
             Mask::IB_QP_PATH_MIG_STATE,
-            |a| a.path_mig_state(ib_mig_state::IB_MIG_REARM),
-            |a| a.path_mig_state = ib_mig_state::IB_MIG_REARM.0.into(),
+            |with| with.path_mig_state(ib_mig_state::IB_MIG_REARM),
+            |raw| raw.path_mig_state = ib_mig_state::IB_MIG_REARM.0.into(),
         ),
     ];
     for (flag, set, write) in cases {
@@ -105,8 +110,9 @@ fn address() -> ib_uverbs_ah_attr {
 
 #[test]
 fn commands_carry_address_rate_limit_and_handle() {
-    let other = ib_uverbs_ah_attr { dlid: 11, ..address() };
-    let attributes = QueuePairAttributes::default().address(address()).alternate(other, 0, 0);
+    let other = ib_uverbs_ah_attr { dlid: 11, port_num: 6, ..address() };
+    let attributes = QueuePairAttributes::default().address(address()).alternate(other, 21, 22);
+    let attributes = attributes.sq_psn(23).rq_psn(24).qkey(25).dest_qp_num(26);
     let change = change(12, &attributes.rate_limit(13));
     assert_eq!((change.base.qp_handle, change.rate_limit), (12, Some(13)));
     let expected = ib_uverbs_qp_dest {
@@ -124,7 +130,10 @@ fn commands_carry_address_rate_limit_and_handle() {
         port_num: 5,
     };
     assert_eq!(change.base.dest, expected);
-    assert_eq!(change.base.alt_dest, ib_uverbs_qp_dest { dlid: 11, ..expected });
+    assert_eq!(change.base.alt_dest, ib_uverbs_qp_dest { dlid: 11, port_num: 6, ..expected });
+    let base = change.base;
+    assert_eq!((base.alt_port_num, base.alt_pkey_index, base.alt_timeout), (6, 21, 22));
+    assert_eq!((base.sq_psn, base.rq_psn, base.qkey, base.dest_qp_num), (23, 24, 25, 26));
     let query = query(14);
     let known = Mask::IB_QP_STATE | Mask::IB_QP_RATE_LIMIT | Mask::IB_QP_DEST_QPN;
     assert_eq!((query.qp_handle, query.attr_mask & known), (14, known - Mask::IB_QP_RATE_LIMIT));

@@ -1,11 +1,9 @@
 use super::*;
-use crate::driver::External;
-use crate::drivers::any::AnyDriver;
-use crate::drivers::null::Null;
+use crate::verbs::null_device::context;
 
 #[test]
 fn errors_of_creation_name_cause() {
-    let context = Context::on_null(AnyDriver::External(External::new(Null::default())));
+    let context = context();
     let cases = [
         (CreateError::Size(SizeError::Zero { what: "receives" }), "the number of receives is 0"),
         (
@@ -27,13 +25,13 @@ fn errors_of_creation_name_cause() {
 /// Checks that the hints about sizes and types are for refused commands only.
 #[test]
 fn only_refused_queue_has_hints() {
-    let context = Context::on_null(AnyDriver::External(External::new(Null::default())));
-    let hint = |error| {
+    let context = context();
+    let hint_of = |error| {
         let error = context.queue_not_created("a queue", error);
         error.hint().map(str::to_owned)
     };
     let refused = |errno| CreateError::Command(CommandError::Os(errno));
-    assert_eq!(hint(refused(Errno::EINVAL)).as_deref(), Some(hint::CAPACITIES));
-    assert_eq!(hint(refused(Errno::EOPNOTSUPP)).as_deref(), Some(hint::QUEUE_TYPE));
-    assert_eq!(hint(CreateError::Map(Errno::EINVAL)), None);
+    assert_eq!(hint_of(refused(Errno::EINVAL)).as_deref(), Some(hint::CAPACITIES));
+    assert_eq!(hint_of(refused(Errno::EOPNOTSUPP)).as_deref(), Some(hint::QUEUE_TYPE));
+    assert_eq!(hint_of(CreateError::Map(Errno::EINVAL)), None);
 }

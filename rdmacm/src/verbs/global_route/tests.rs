@@ -1,9 +1,7 @@
 use verbs_abi::{ib_uverbs_wc, ib_wc_flags};
 
 use super::*;
-use crate::driver::External;
-use crate::drivers::any::AnyDriver;
-use crate::drivers::null::Null;
+use crate::verbs::null_device::context;
 
 /// Returns a header as rxe stores it: unused bytes, then the IP header (RFC 791).
 ///
@@ -60,7 +58,7 @@ fn checksum_distinguishes_ipv4_from_stale_bytes() {
         bytes[IPV4 + 10] ^= 1;
         assert!(!is_ipv4(&bytes), "{first}");
     }
-    // A longer header is none of RoCE, although its checksum is right.
+    // The checksum is right, but RoCE sends no options of IPv4.
     let mut bytes = ipv4();
     bytes[0] = 0x60;
     bytes[IPV4] = 0x46;
@@ -105,6 +103,7 @@ fn source(has_header: bool, header: &[u8; GRH_LENGTH]) -> Result<DatagramSource>
 fn source_has_addresses_of_header() {
     let datagram = source(true, &ipv4()).unwrap();
     assert_eq!((datagram.qp_num(), datagram.lid()), (17, 18));
+    assert_eq!((datagram.service_level, datagram.path_bits), (3, 5));
     assert_eq!(datagram.gid(), Some(gid("::ffff:10.0.0.2")));
     assert_eq!(datagram.destination(), Some(gid("::ffff:10.0.0.1")));
     assert!(!datagram.is_to_group());
@@ -115,8 +114,11 @@ fn source_has_addresses_of_header() {
     assert_eq!(source(true, &[0; GRH_LENGTH]).unwrap_err().errno(), libc::EINVAL);
     let local = source(false, &ipv4()).unwrap();
     assert_eq!((local.gid(), local.destination(), local.is_to_group()), (None, None, false));
-    let address =
-        local.address(&Context::on_null(AnyDriver::External(External::new(Null::default()))), 2);
+}
+
+#[test]
+fn local_source_becomes_address() {
+    let address = source(false, &ipv4()).unwrap().address(&context(), 2);
     let expected = ib_uverbs_ah_attr {
         dlid: 18,
         sl: 3,

@@ -89,7 +89,7 @@ fn forked_child_uses_no_part_of_runtime() {
 }
 
 #[test]
-fn descriptor_has_one_number() {
+fn raw_descriptor_equals_borrowed_one() {
     let epoll =
         Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("the epoll instance should be created");
     let number = epoll.0.as_raw_fd();

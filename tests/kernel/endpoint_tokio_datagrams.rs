@@ -95,6 +95,8 @@ fn tasks_exchange_datagrams() {
             in_time(client.flush()).await.expect("flush");
             let counters = client.stats().expect("count");
             assert_eq!((counters.messages_sent, counters.messages_received), (20, 20));
+            // Management queue pairs have the numbers 0 and 1.
+            assert!(client.qp_num() > 1, "{}", client.qp_num());
             serving.abort();
             client.abort().await;
         });

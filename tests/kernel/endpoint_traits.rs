@@ -61,6 +61,7 @@ fn connect_tries_addresses_in_turn(address: SocketAddr) {
     let connection = while_accepting(&listener, || {
         let mut connecting = Connector::new().start_connect(&servers[1..]).expect("start");
         let descriptor = connecting.as_raw_fd();
+        assert_eq!(descriptor, connecting.as_fd().as_raw_fd());
         loop {
             match connecting.try_wait() {
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => {
@@ -255,6 +256,23 @@ fn raw_descriptor_equals_borrowed_descriptor() {
     assert_eq!(listener.as_raw_fd(), listener.as_fd().as_raw_fd());
     let [client, _server] = pair(roce(0), &ConnectionConfig::new());
     assert_eq!(client.as_raw_fd(), client.as_fd().as_raw_fd());
+    let socket = DatagramSocket::bind(roce(0), &DatagramConfig::new()).expect("bind");
+    assert_eq!(socket.as_raw_fd(), socket.as_fd().as_raw_fd());
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_tasks_see_depths_and_counters() {
+    on_each_executor(roce(0), || async {
+        let ours = ConnectionConfig::new().initiator_depth(4).responder_resources(2);
+        let theirs = ConnectionConfig::new().initiator_depth(1).responder_resources(3);
+        let [client, _server] = pair_of(roce(0), [&ours, &theirs]);
+        let client = task::Connection::from_blocking(client).expect("watch");
+        assert_eq!((client.initiator_depth(), client.responder_resources()), (Some(3), Some(1)));
+        in_time(client.post_bytes(b"counted")).await.expect("post");
+        in_time(client.flush()).await.expect("flush");
+        assert_eq!(client.stats().expect("count").messages_sent, 1);
+    });
 }
 
 /// Returns the next item of `stream`.

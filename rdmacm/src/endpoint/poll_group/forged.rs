@@ -40,6 +40,9 @@ pub(super) const DISCONNECTED: u32 = 10;
 /// The number of `RDMA_CM_EVENT_DEVICE_REMOVAL`.
 #[cfg(test)]
 pub(super) const DEVICE_REMOVAL: u32 = 11;
+/// The number of `RDMA_CM_EVENT_ADDR_CHANGE`.
+#[cfg(test)]
+pub(super) const ADDR_CHANGE: u32 = 14;
 
 /// A poll group with its device.
 pub(super) struct ForgedGroup {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use verbs_abi::ib_wc_flags;
 
-use super::forged::{DEVICE_REMOVAL, DISCONNECTED, ESTABLISHED, ForgedGroup};
+use super::forged::{ADDR_CHANGE, DEVICE_REMOVAL, DISCONNECTED, ESTABLISHED, ForgedGroup};
 use super::{Event, Member, MemberEnd, PollGroupConfig, SendBuffer};
 use crate::driver::Capabilities;
 use crate::endpoint::task;
@@ -33,7 +33,11 @@ fn group_with_members<const N: usize>() -> (ForgedGroup, [Member; N]) {
 
 /// Returns a group with `N` established members, whose queue pairs have the numbers from 1 on.
 fn group_with_config<const N: usize>(config: &PollGroupConfig) -> (ForgedGroup, [Member; N]) {
-    let mut forged = ForgedGroup::new(Capabilities::default(), config);
+    with_members(ForgedGroup::new(Capabilities::default(), config))
+}
+
+/// Adds `N` established members to an empty group, whose queue pairs have the numbers from 1 on.
+fn with_members<const N: usize>(mut forged: ForgedGroup) -> (ForgedGroup, [Member; N]) {
     let members = std::array::from_fn(|place| {
         let number = u32::try_from(place).expect("the number of members should fit") + 1;
         let member = forged.accept(number, false, false).expect("accept");
@@ -487,4 +491,67 @@ fn later_event_determines_cause_of_end() {
 fn group_has_one_descriptor() {
     let forged = ForgedGroup::new(Capabilities::default(), &PollGroupConfig::new());
     assert_eq!(forged.group.as_raw_fd(), forged.group.as_fd().as_raw_fd());
+}
+
+/// Checks a completion of an ended member whose place another member has taken.
+#[test]
+fn late_message_is_not_of_next_member() {
+    let (mut forged, [ended, _]) = group_with_members();
+    forged.group.abort(ended).expect("abort");
+    assert_eq!(poll_until_idle(&mut forged).len(), 1);
+    let next = forged.accept(3, false, false).expect("accept");
+    assert_eq!(next.index(), ended.index());
+    forged.deliver(next, ESTABLISHED, 0).expect("deliver");
+    assert_eq!(poll_until_idle(&mut forged).len(), 1);
+    forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+    assert_eq!(poll_until_idle(&mut forged).len(), 0);
+}
+
+#[test]
+fn changed_address_ends_no_attempt() {
+    let mut forged = ForgedGroup::new(Capabilities::default(), &PollGroupConfig::new());
+    let member = forged.accept(1, false, false).expect("accept");
+    forged.deliver(member, ADDR_CHANGE, 0).expect("deliver");
+    forged.deliver(member, ESTABLISHED, 0).expect("deliver");
+    forged.deliver(member, ADDR_CHANGE, 0).expect("deliver");
+    let events = poll_until_idle(&mut forged);
+    assert!(matches!(events[..], [Event::Established(found)] if found == member), "{events:?}");
+}
+
+/// Checks an attempt whose id is over another device, as long as the member has no queue pair.
+#[test]
+fn removal_of_other_device_ends_attempt_only() {
+    let (mut forged, [other]) = group_with_members();
+    let member = forged.accept(2, false, false).expect("accept");
+    forged.group.members.get_mut(member).expect("the member should exist").sends = None;
+    forged.deliver(member, DEVICE_REMOVAL, 0).expect("deliver");
+    let events = poll_until_idle(&mut forged);
+    assert!(matches!(events[..], [Event::Ended(found, _)] if found == member), "{events:?}");
+    forged.group.post_bytes(other, b"next").expect("the group should continue");
+}
+
+/// Checks the end of a member while no receive was posted, for which the device reports no cause.
+#[test]
+fn iwarp_member_without_receives_has_overrun() {
+    let capabilities = Capabilities { qp_follows_connection: true, ..Capabilities::default() };
+    let config = PollGroupConfig::new().receive_buffers(2);
+    let (mut forged, [busy, silent]) = with_members(ForgedGroup::new(capabilities, &config));
+    let receives = config.posted_receives(true);
+    for _ in 0..receives {
+        forged.complete_receive(1, WcStatus::IB_WC_SUCCESS);
+    }
+    let messages = poll(&mut forged);
+    assert_eq!(messages.len(), receives as usize);
+    let later = forged.accept(3, false, false).expect("accept");
+    for member in [busy, silent, later] {
+        forged.deliver(member, DISCONNECTED, 0).expect("deliver");
+    }
+    let events = poll(&mut forged);
+    let has_overrun = |wanted| {
+        events.iter().any(|event| {
+            matches!(event, Event::Ended(found, MemberEnd::Failed(error))
+                if *found == wanted && *error.kind() == ErrorKind::ReceiveOverrun)
+        })
+    };
+    assert!(has_overrun(silent) && !has_overrun(later), "{events:?}");
 }

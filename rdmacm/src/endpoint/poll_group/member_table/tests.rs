@@ -13,6 +13,7 @@ fn ended_member_is_not_found() {
     assert_eq!((new.index(), table.at(0)), (old.index(), Some(new)));
     assert!(new != old && table.get(old).is_none() && table.get_mut(old).is_none());
     assert_eq!(table.get(new), Some(&"new"));
+    assert_eq!(table.by_qp(17), None, "the number is that of the removed member");
 }
 
 #[test]

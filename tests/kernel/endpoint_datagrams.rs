@@ -511,6 +511,8 @@ fn forked_child_cannot_use_socket() {
         forked(client.acquire_buffer());
         forked(server.post_send_to(buffer, &sender));
         forked(client.flush());
+        forked(client.flush_timeout(LONG));
+        forked(client.try_flush());
         forked(client.recv_from());
         forked(client.try_recv_from());
         forked(client.start_resolve_peer(roce(7199)));

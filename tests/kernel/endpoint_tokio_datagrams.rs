@@ -92,9 +92,11 @@ fn tasks_exchange_datagrams() {
                 assert_eq!((buffer.len(), &buffer[..text.len()]), (client.mtu(), &text[..]));
                 assert_eq!(receives(&client, &text).await, peer);
             }
+            send(&client, b"posted", &peer).await;
             in_time(client.flush()).await.expect("flush");
-            let counters = client.stats().expect("count");
-            assert_eq!((counters.messages_sent, counters.messages_received), (20, 20));
+            assert_eq!(client.stats().expect("count").messages_sent, 21);
+            assert_eq!(receives(&client, b"posted").await, peer);
+            assert_eq!(client.stats().expect("count").messages_received, 21);
             // Management queue pairs have the numbers 0 and 1.
             assert!(client.qp_num() > 1, "{}", client.qp_num());
             serving.abort();

@@ -197,3 +197,30 @@ impl Connector {
         id.resolve_addr(self.local_addr, server, self.resolve_addr_timeout)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_set_their_parameters() {
+        let address = Address::from(([10, 0, 0, 2], 0));
+        let connector = Connector::new().local_addr(address).tos(1).ack_timeout(2);
+        assert_eq!((connector.local_addr, connector.tos), (Some(address), Some(1)));
+        assert_eq!(connector.ack_timeout, Some(2));
+        let [addr, route, response, total] = [3, 4, 5, 6].map(Duration::from_secs);
+        let connector = connector.resolve_addr_timeout(addr).resolve_route_timeout(route);
+        let connector = connector.response_timeout(response).total_timeout(total);
+        assert_eq!(
+            (connector.resolve_addr_timeout, connector.resolve_route_timeout),
+            (addr, route)
+        );
+        assert_eq!((connector.response_timeout, connector.total_timeout), (response, Some(total)));
+        let config = ConnectionConfig::new().send_buffers(7);
+        let connector = connector.private_data(b"hello").config(config);
+        assert_eq!(
+            (&connector.private_data[..], connector.config.send_buffers),
+            (&b"hello"[..], 7)
+        );
+    }
+}

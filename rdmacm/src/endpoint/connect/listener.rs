@@ -369,3 +369,6 @@ fn next(channel: &EventChannel, deadline: Option<Instant>) -> Result<Option<Even
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

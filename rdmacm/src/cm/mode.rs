@@ -130,6 +130,14 @@ mod tests {
         assert_eq!(endings(T::AddrResolved), [T::AddrResolved, T::AddrError, T::DeviceRemoval]);
         assert_eq!(endings(T::RouteResolved), [T::RouteResolved, T::RouteError, T::DeviceRemoval]);
         assert_eq!(
+            endings(T::AddrinfoResolved),
+            [T::DeviceRemoval, T::AddrinfoResolved, T::AddrinfoError]
+        );
+        assert_eq!(
+            endings(T::MulticastJoin),
+            [T::DeviceRemoval, T::MulticastJoin, T::MulticastError]
+        );
+        assert_eq!(
             endings(T::Disconnected),
             [T::ConnectError, T::Rejected, T::Disconnected, T::DeviceRemoval, T::TimewaitExit]
         );

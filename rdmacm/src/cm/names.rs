@@ -154,3 +154,22 @@ fn qp_type_of(found: &LookupResult) -> Option<QpType> {
     let socket = (found.socktype, found.protocol);
     TYPES.iter().find(|entry| (entry.0, entry.1) == socket).map(|entry| entry.2)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_those_of_c_library() {
+        let flags = |flags, with_node| {
+            let hints = AddrInfoHints { flags, ..AddrInfoHints::default() };
+            lookup_hints(&hints, with_node).flags
+        };
+        assert_eq!(flags(AddrInfoFlags::empty(), false), 0);
+        assert_eq!(flags(AddrInfoFlags::empty(), true), libc::AI_CANONNAME);
+        let passive = AddrInfoFlags::PASSIVE;
+        assert_eq!(flags(passive, true), libc::AI_PASSIVE | libc::AI_CANONNAME);
+        let numeric = libc::AI_PASSIVE | libc::AI_NUMERICHOST;
+        assert_eq!(flags(passive | AddrInfoFlags::NUMERICHOST, true), numeric);
+    }
+}

@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
 
@@ -104,4 +105,22 @@ fn deadline_holds_despite_events_of_unknown_ids() {
 fn channel_has_one_descriptor() {
     let (channel, _kernel) = fake_channel();
     assert_eq!(channel.as_raw_fd(), channel.as_fd().as_raw_fd());
+}
+
+/// Checks an event without the number of an id, after the kernel has used a handle again.
+#[test]
+fn event_with_handle_is_of_living_id() {
+    // No other test uses this handle.
+    const HANDLE: u32 = 0x5eed_0003;
+    let (channel, _kernel) = fake_channel();
+    for destroyed_first in [true, false] {
+        let ids = [(); 2].map(|()| fake_id_called(HANDLE, &channel, PortSpace::Tcp));
+        let [destroyed, living] = if destroyed_first { [0, 1] } else { [1, 0] };
+        ids[destroyed].destroyed.store(true, Ordering::Release);
+        let mut response = rdma_ucm_event_resp::new_zeroed();
+        response.id = HANDLE;
+        response.event = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;
+        let event = channel.deliver(&RawEvent::new(response)).expect("an event");
+        assert_eq!(event.token(), ids[living].token);
+    }
 }

@@ -1,6 +1,13 @@
 use super::*;
 use crate::addr::port_space::PortSpace;
 use crate::cm::id::tests::{fake_channel, fake_id};
+use crate::driver::{Capabilities, External};
+use crate::drivers::any::AnyDriver;
+use crate::drivers::forged::Forged;
+use crate::verbs::{
+    CompletionQueue, Context, ProtectionDomain, QueuePair, QueuePairInit, SharedReceiveQueue,
+    SharedReceiveQueueAttributes,
+};
 
 #[test]
 fn private_data_fits_its_message() {
@@ -83,4 +90,21 @@ fn command_has_effective_depths() {
     let sent = encode(&param, depths, None);
     let sent_depths = (sent.responder_resources, sent.initiator_depth);
     assert_eq!((sent.qp_num, sent_depths, sent.srq, sent.valid), (3, (1, 2), 1, 1));
+}
+
+#[test]
+fn command_names_own_queue_pair() {
+    let driver = AnyDriver::External(External::new(Forged::new(Capabilities::default())));
+    let context = Context::on_null(driver);
+    let pd = ProtectionDomain::new(&context).expect("the protection domain should be created");
+    let cq =
+        CompletionQueue::new(&context, 1, None).expect("the completion queue should be created");
+    let attributes = SharedReceiveQueueAttributes { max_wr: 4, ..Default::default() };
+    let srq = SharedReceiveQueue::new(&pd, attributes).expect("the queue should be created");
+    for (srq, has_srq) in [(Some(&srq), 1), (None, 0)] {
+        let init = QueuePairInit { srq, ..QueuePairInit::new(&cq) };
+        let qp = QueuePair::new(&pd, &init).expect("the queue pair should be created");
+        let sent = encode(&param(0, 0, 3), LIMITS, Some(&OwnQp::Queues(qp.clone())));
+        assert_eq!((sent.qp_num, sent.srq), (qp.number(), has_srq));
+    }
 }

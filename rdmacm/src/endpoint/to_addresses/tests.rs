@@ -53,6 +53,15 @@ fn infiniband_text_is_accepted_as_address() {
 }
 
 #[test]
+fn text_is_split_at_last_colon() {
+    assert_eq!(split("host:7471"), Some(("host", 7471)));
+    assert_eq!(split("10.0.0.1:0"), Some(("10.0.0.1", 0)));
+    for text in ["host", "host:", ":7471", "::1:7471", "host:65536"] {
+        assert_eq!(split(text), None, "{text}");
+    }
+}
+
+#[test]
 fn malformed_text_is_refused() {
     for text in ["", "10.0.0.1", ":1", "host:", "host:port", "host:65536", "fe80::1:1", "a:b:1"] {
         let error = text.to_target().resolve().expect_err(text);

@@ -338,3 +338,21 @@ fn unsupported_operation(operation: &SendOperation<'_>) -> Posted {
         SendOperation::AtSharedQueue { .. } => "XRC by siw",
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_keep_their_meaning() {
+        let none = siw_wqe_flags::empty();
+        assert_eq!(flags(none, SendFlags::empty()), none);
+        let all = SendFlags::SIGNALED | SendFlags::SOLICITED | SendFlags::FENCE;
+        let expected = siw_wqe_flags::SIW_WQE_SIGNALLED
+            | siw_wqe_flags::SIW_WQE_SOLICITED
+            | siw_wqe_flags::SIW_WQE_READ_FENCE;
+        assert_eq!(flags(none, all), expected);
+        let signaled = siw_wqe_flags::SIW_WQE_SIGNALLED;
+        assert_eq!(flags(signaled, SendFlags::empty()), signaled);
+    }
+}

@@ -1,11 +1,14 @@
 //! Rings whose other end is the test.
 
+use std::mem::offset_of;
 use std::thread;
 
 use verbs_abi::AlignedU64;
 use zerocopy::FromBytes;
 
 use super::*;
+use crate::drivers::siw::element::{gather, translated_sge};
+use crate::work::Sge;
 
 fn ring<E>(elements: u32, length: usize) -> Option<Ring<E>> {
     Ring::over(Mapping::private(length).expect("memory"), elements)
@@ -293,4 +296,29 @@ fn mapping_is_lent_while_there_are_no_orphans() {
     assert!(ring.mapping().is_none());
     drop(orphans);
     assert!(ring.mapping().is_some());
+}
+
+/// Checks which entries the kernel gets. It crashes when it processes an entry of length 0.
+#[test]
+fn empty_entries_are_left_out() {
+    let sge = |number: u32, length| Sge { addr: u64::from(number).into(), length, lkey: number };
+    let cases: [(&[Sge], &[u32]); 5] = [
+        (&[], &[]),
+        (&[sge(1, 0)], &[]),
+        (&[sge(1, 5)], &[1]),
+        (&[sge(1, 0), sge(2, 6), sge(3, 0)], &[2]),
+        (&[sge(1, 5), sge(2, 6)], &[1, 2]),
+    ];
+    for (sges, expected) in cases {
+        let mut ring = sends(1);
+        let mut free = ring.free().expect("there is room");
+        let number = gather(&mut free, offset_of!(siw_sqe, sge), sges, 3).expect("few entries");
+        free.publish(siw_wqe_flags::empty());
+        assert_eq!(usize::from(number), expected.len(), "{sges:?}");
+        let stored = taken(&ring, 0);
+        for (place, number) in expected.iter().enumerate() {
+            let given = &sges[*number as usize - 1];
+            assert_eq!(stored.sge[place], translated_sge(given), "{sges:?}");
+        }
+    }
 }

@@ -264,11 +264,11 @@ fn raw_descriptor_equals_borrowed_descriptor() {
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_tasks_see_depths_and_counters() {
     on_each_executor(roce(0), || async {
-        let ours = ConnectionConfig::new().initiator_depth(4).responder_resources(2);
-        let theirs = ConnectionConfig::new().initiator_depth(1).responder_resources(3);
+        let ours = ConnectionConfig::new().initiator_depth(4).responder_resources(3);
+        let theirs = ConnectionConfig::new().initiator_depth(2).responder_resources(3);
         let [client, _server] = pair_of(roce(0), [&ours, &theirs]);
         let client = task::Connection::from_blocking(client).expect("watch");
-        assert_eq!((client.initiator_depth(), client.responder_resources()), (Some(3), Some(1)));
+        assert_eq!((client.initiator_depth(), client.responder_resources()), (Some(3), Some(2)));
         in_time(client.post_bytes(b"counted")).await.expect("post");
         in_time(client.flush()).await.expect("flush");
         assert_eq!(client.stats().expect("count").messages_sent, 1);

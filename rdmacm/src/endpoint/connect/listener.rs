@@ -370,5 +370,5 @@ fn next(channel: &EventChannel, deadline: Option<Instant>) -> Result<Option<Even
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "null", not(loom)))]
 mod tests;

@@ -125,7 +125,6 @@ impl Attempt {
                     return failure.map_or(Ok(Some(event)), |error| Err(self.event_error(error)));
                 }
                 Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) if error.errno() == libc::EINTR => {}
                 Err(error) => return Err(error),
             }
         }

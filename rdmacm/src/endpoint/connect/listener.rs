@@ -215,14 +215,8 @@ impl Listener {
         };
         loop {
             self.check()?;
-            match self.channel.get_event() {
-                Ok(event) => {
-                    if let Some(incoming) = self.request(event)? {
-                        return Ok(incoming);
-                    }
-                }
-                Err(error) if error.errno() == libc::EINTR => {}
-                Err(error) => return Err(error),
+            if let Some(incoming) = self.request(self.channel.get_event()?)? {
+                return Ok(incoming);
             }
         }
     }

@@ -241,11 +241,8 @@ impl PollGroup {
                     let result = self.on_event(&event);
                     handled = handled.and(result);
                 }
-                Err(error) => match error.kind() {
-                    ErrorKind::WouldBlock => return (true, handled),
-                    ErrorKind::Os(libc::EINTR) => return (false, handled),
-                    _ => return (true, handled.and(Err(error))),
-                },
+                Err(error) if *error.kind() == ErrorKind::WouldBlock => return (true, handled),
+                Err(error) => return (true, handled.and(Err(error))),
             }
         }
         (false, handled)

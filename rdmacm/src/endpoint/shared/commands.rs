@@ -23,7 +23,7 @@ use super::{Shared, SharedStateGuard};
 use crate::cm::EventType;
 use crate::endpoint::core::operation::{Interest, Operation};
 use crate::endpoint::core::{ArmAction, EndReason, RecoveryAction};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::lock::ignore_poison;
 use crate::verbs::AsyncEventType;
 
@@ -116,7 +116,7 @@ impl Shared {
     fn read_event(&self) -> Result<bool> {
         let mut event = match self.channel.get_event() {
             Ok(event) => event,
-            Err(error) if is_no_event(&error) => return Ok(false),
+            Err(error) if *error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error),
         };
         let failure = match event.event_type() {
@@ -200,9 +200,4 @@ impl Shared {
         }
         guarded.unlock_without_waking();
     }
-}
-
-/// Returns `true` if `error` means that there is no event to read at the moment.
-fn is_no_event(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Os(libc::EINTR))
 }

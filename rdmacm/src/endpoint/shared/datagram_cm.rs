@@ -191,3 +191,6 @@ fn peer_from_event(context: &PeerContext, event: &Event) -> Result<DatagramPeer>
         Error::malformed("wait for", "an event", "the event has no destination for datagrams")
     })
 }
+
+#[cfg(all(test, feature = "null", not(loom)))]
+mod tests;

@@ -223,3 +223,6 @@ fn wakeup_fd() -> Result<Arc<EventFd>, Errno> {
     *latest = Arc::downgrade(&created);
     Ok(created)
 }
+
+#[cfg(all(test, feature = "null", not(loom)))]
+mod tests;

@@ -57,23 +57,4 @@ impl Drop for Timer {
 }
 
 #[cfg(test)]
-mod tests {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-
-    use super::*;
-    use crate::sys::process::in_child;
-
-    #[test]
-    fn timer_dropped_by_forked_child_continues() {
-        let mut timer = Some(
-            Timer::new(Duration::from_millis(1), "the timer").expect("the timer should be created"),
-        );
-        assert!(in_child(|| timer.take().is_some()));
-        let timer = timer.expect("the child has a copy");
-        // Expirations before the fork do not count.
-        timer.clear();
-        let mut descriptors = [PollFd::new(timer.as_fd(), PollFlags::POLLIN)];
-        let ready = poll(&mut descriptors, PollTimeout::from(u16::MAX)).expect("poll");
-        assert_eq!(ready, 1, "the timer has stopped");
-    }
-}
+mod tests;

@@ -197,3 +197,6 @@ fn resolve(id: u32, destination: Ipv4Addr) -> rdma_ucm_resolve_addr {
         dst_addr: destination.slot,
     }
 }
+
+#[cfg(test)]
+mod tests;

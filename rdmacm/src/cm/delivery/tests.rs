@@ -111,12 +111,12 @@ fn channel_has_one_descriptor() {
 #[test]
 fn event_with_handle_is_of_living_id() {
     // No other test uses this handle.
-    const HANDLE: u32 = 0x5eed_0003;
+    const HANDLE: u32 = 0x5eed_0004;
     let (channel, _kernel) = fake_channel();
-    for destroyed_first in [true, false] {
-        let ids = [(); 2].map(|()| fake_id_called(HANDLE, &channel, PortSpace::Tcp));
-        let [destroyed, living] = if destroyed_first { [0, 1] } else { [1, 0] };
+    let ids = [(); 2].map(|()| fake_id_called(HANDLE, &channel, PortSpace::Tcp));
+    for [destroyed, living] in [[0, 1], [1, 0]] {
         ids[destroyed].destroyed.store(true, Ordering::Release);
+        ids[living].destroyed.store(false, Ordering::Release);
         let mut response = rdma_ucm_event_resp::new_zeroed();
         response.id = HANDLE;
         response.event = rdma_cm_event_type::RDMA_CM_EVENT_ESTABLISHED;

@@ -94,8 +94,9 @@ fn command_has_effective_depths() {
 
 #[test]
 fn command_names_own_queue_pair() {
-    let driver = AnyDriver::External(External::new(Forged::new(Capabilities::default())));
-    let context = Context::on_null(driver);
+    let device = Forged::new(Capabilities::default());
+    device.device().next_number = 17;
+    let context = Context::on_null(AnyDriver::External(External::new(device)));
     let pd = ProtectionDomain::new(&context).expect("the protection domain should be created");
     let cq =
         CompletionQueue::new(&context, 1, None).expect("the completion queue should be created");
@@ -104,7 +105,19 @@ fn command_names_own_queue_pair() {
     for (srq, has_srq) in [(Some(&srq), 1), (None, 0)] {
         let init = QueuePairInit { srq, ..QueuePairInit::new(&cq) };
         let qp = QueuePair::new(&pd, &init).expect("the queue pair should be created");
-        let sent = encode(&param(0, 0, 3), LIMITS, Some(&OwnQp::Queues(qp.clone())));
-        assert_eq!((sent.qp_num, sent.srq), (qp.number(), has_srq));
+        // The flag of the parameters counts only without a queue pair.
+        let param = ConnParam { srq: srq.is_none(), ..param(0, 0, 3) };
+        let sent = encode(&param, LIMITS, Some(&OwnQp::Queues(qp)));
+        assert_eq!((sent.qp_num, sent.srq), (17, has_srq));
     }
+}
+
+#[test]
+fn connect_header_precedes_private_data() {
+    let (channel, _kernel) = fake_channel();
+    let id = fake_id(&channel, PortSpace::Tcp);
+    id.state().connect_header = Box::from(*b"header");
+    let param = ConnParam { private_data: b"data".to_vec(), ..param(1, 2, 3) };
+    let sent = id.with_header(&param);
+    assert_eq!(sent, ConnParam { private_data: b"headerdata".to_vec(), ..param });
 }

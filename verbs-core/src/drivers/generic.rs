@@ -452,18 +452,15 @@ mod tests {
 
     #[test]
     fn command_has_requests_that_fit() {
-        // A command has room for `most` entries and a request, which is not longer than `more` entries.
-        let entry = size_of::<Sge>();
-        let more = u32::try_from(size_of::<ib_uverbs_send_wr>().div_ceil(entry)).expect("few");
-        let most = u32::try_from(MOST_POSTED / entry).expect("few") - more;
         let fitting = |counts: &[u32], first| {
             let mut batch = Batch::<ib_uverbs_send_wr>::new(16, MOST_SGES);
             batch.counts.extend(counts);
             batch.fitting(first)
         };
         assert_eq!(fitting(&[1, 2, 3], 1), (2, 5));
-        assert_eq!(fitting(&[most, 1], 0), (1, most as usize));
-        assert_eq!(fitting(&[most, 1], 1), (1, 1));
-        assert_eq!(fitting(&[most - more - 1, 1, 1], 0), (2, (most - more) as usize));
+        // Two requests of 56 bytes and 3743 entries of 16 bytes fill a command of 60,000 bytes.
+        assert_eq!(fitting(&[1871, 1872], 0), (2, 3743));
+        assert_eq!(fitting(&[1871, 1873], 0), (1, 1871));
+        assert_eq!(fitting(&[1871, 1873], 1), (1, 1873));
     }
 }

@@ -513,7 +513,6 @@ fn changed_address_ends_no_attempt() {
     let member = forged.accept(1, false, false).expect("accept");
     forged.deliver(member, ADDR_CHANGE, 0).expect("deliver");
     forged.deliver(member, ESTABLISHED, 0).expect("deliver");
-    forged.deliver(member, ADDR_CHANGE, 0).expect("deliver");
     let events = poll_until_idle(&mut forged);
     assert!(matches!(events[..], [Event::Established(found)] if found == member), "{events:?}");
 }
@@ -530,9 +529,9 @@ fn removal_of_other_device_ends_attempt_only() {
     forged.group.post_bytes(other, b"next").expect("the group should continue");
 }
 
-/// Checks the end of a member while no receive was posted, for which the device reports no cause.
+/// Checks ends without a reported cause, after a poll in which the shared receive queue may have been empty.
 #[test]
-fn iwarp_member_without_receives_has_overrun() {
+fn iwarp_end_after_empty_queue_is_overrun() {
     let capabilities = Capabilities { qp_follows_connection: true, ..Capabilities::default() };
     let config = PollGroupConfig::new().receive_buffers(2);
     let (mut forged, [busy, silent]) = with_members(ForgedGroup::new(capabilities, &config));
@@ -543,15 +542,42 @@ fn iwarp_member_without_receives_has_overrun() {
     let messages = poll(&mut forged);
     assert_eq!(messages.len(), receives as usize);
     let later = forged.accept(3, false, false).expect("accept");
+    forged.deliver(later, ESTABLISHED, 0).expect("deliver");
     for member in [busy, silent, later] {
         forged.deliver(member, DISCONNECTED, 0).expect("deliver");
     }
     let events = poll(&mut forged);
-    let has_overrun = |wanted| {
-        events.iter().any(|event| {
-            matches!(event, Event::Ended(found, MemberEnd::Failed(error))
-                if *found == wanted && *error.kind() == ErrorKind::ReceiveOverrun)
-        })
+    let is_overrun = |event: &Event| {
+        matches!(event, Event::Ended(found, MemberEnd::Failed(error))
+            if *found == silent && *error.kind() == ErrorKind::ReceiveOverrun)
     };
-    assert!(has_overrun(silent) && !has_overrun(later), "{events:?}");
+    assert!(events.iter().any(is_overrun), "{events:?}");
+    let is_later_end =
+        |event: &Event| matches!(event, Event::Ended(found, MemberEnd::Peer) if *found == later);
+    assert!(events.iter().any(is_later_end), "{events:?}");
+}
+
+#[test]
+fn refused_send_names_connection() {
+    let (mut forged, [member]) = group_with_members();
+    assert!(!forged.group.is_empty());
+    forged.device.device().refuses = 1;
+    let posted = forged.group.post_bytes(member, b"refused");
+    let error = posted.expect_err("the device should refuse the send");
+    let link = forged.group.members.get(member).expect("the member should continue");
+    assert_eq!(error.subject(), format!("the connection of id {}", link.id.token()));
+}
+
+#[test]
+fn descriptor_is_readable_after_abort() {
+    let (mut forged, [member]) = group_with_members();
+    assert!(!forged.is_readable());
+    forged.group.abort(member).expect("abort");
+    assert!(forged.is_readable(), "an event loop should poll");
+    let events = poll(&mut forged);
+    assert!(
+        matches!(events[..], [Event::Ended(found, MemberEnd::Local)] if found == member),
+        "{events:?}"
+    );
+    assert!(forged.group.is_empty());
 }

@@ -298,7 +298,7 @@ fn mapping_is_lent_while_there_are_no_orphans() {
     assert!(ring.mapping().is_some());
 }
 
-/// Checks which entries the kernel gets. It crashes when it processes an entry of length 0.
+/// Checks the entries that the kernel gets. The kernel crashes when it processes an entry of length 0.
 #[test]
 fn empty_entries_are_left_out() {
     let sge = |number: u32, length| Sge { addr: u64::from(number).into(), length, lkey: number };

@@ -11,6 +11,8 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use nix::mount::{MsFlags, mount};
@@ -18,6 +20,18 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Gid, Uid, fork, setresgid, setresuid};
+use rdmacm::{Error, ErrorKind};
+
+/// Checks that a forked child cannot make `call`: it fails when it is polled first.
+#[track_caller]
+pub(crate) fn child_cannot(call: impl Future<Output = rdmacm::Result<()>>) {
+    let mut call = pin!(call);
+    in_child(|| {
+        let polled = call.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        let is_refused = |error: &Error| matches!(error.kind(), ErrorKind::NotOwner(_));
+        assert!(matches!(&polled, Poll::Ready(Err(error)) if is_refused(error)), "{polled:?}");
+    });
+}
 
 /// Runs `body` in a forked child, and fails the test if it panics.
 ///

@@ -233,6 +233,38 @@ fn attempts_fail_as_connections_do(address: SocketAddr) {
     assert_eq!(objects_at(address), before);
 }
 
+fn refused_answer_leaves_group_unchanged(address: SocketAddr) {
+    let before = objects_at(address);
+    let mut group = Group::new(address, &small());
+    let listener = Listener::bind(address).expect("listen");
+    let server = listener.local_addr().expect("an IP address");
+    thread::scope(|scope| {
+        let client = scope.spawn(move || Connector::new().total_timeout(LONG).connect(server));
+        let incoming = listener.accept_timeout(LONG).expect("a request");
+        let added = group.group.add(incoming, &[0; 300], LONG);
+        assert_invalid(&added.expect_err("the answer should be too long"), &["private data"]);
+        let connected = client.join().expect("client should not panic");
+        let error = connected.expect_err("the request should be rejected");
+        assert!(matches!(error.kind(), ErrorKind::Rejected(_)), "{error}");
+    });
+    assert!(group.group.is_empty());
+    group.expect_quiet();
+    drop((group, listener));
+    assert_eq!(objects_at(address), before);
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn rxe_refused_answer_leaves_group_unchanged() {
+    refused_answer_leaves_group_unchanged(roce(0));
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn siw_refused_answer_leaves_group_unchanged() {
+    refused_answer_leaves_group_unchanged(siw(0));
+}
+
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
 fn rxe_attempts_fail_as_connections_do() {

@@ -51,6 +51,7 @@ async fn on_a_connection(address: SocketAddr) {
             let message = client.recv().await.expect("receive").expect("an answer");
             assert_eq!(*message, *text);
         }
+        client.post_write(filled(&client, b"posted").await, &remote, 8).expect("post");
         drop(client.write(word(&client).await, &remote, 0).await.expect("write"));
         drop(client.read(word(&client).await, &remote, 0).await.expect("read"));
         if has_atomics {
@@ -59,6 +60,10 @@ async fn on_a_connection(address: SocketAddr) {
         }
     }
     assert_eq!(heap::count() - before, 0, "50 rounds should allocate nothing");
+    // The peer answered each read after it had stored the bytes of the writes before.
+    let mut posted = [0; 6];
+    memory.read(8, &mut posted).expect("the range should be within the memory");
+    assert_eq!(posted, *b"posted");
     drop(client);
     server.await.expect("server should get the end");
 }

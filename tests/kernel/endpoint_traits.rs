@@ -16,6 +16,7 @@ use rdmacm::endpoint::{
     Connection, ConnectionConfig, Connector, DatagramConfig, DatagramSocket, Listener, task,
 };
 
+use crate::child::child_cannot;
 use crate::endpoint_connect::{objects_at, pair, pair_of};
 use crate::endpoint_messages::receives;
 use crate::executor::{in_time, on_each_executor};
@@ -262,7 +263,7 @@ fn raw_descriptor_equals_borrowed_descriptor() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn rxe_tasks_see_depths_and_counters() {
+fn rxe_task_connection_reports_depths_and_stats() {
     on_each_executor(roce(0), || async {
         let ours = ConnectionConfig::new().initiator_depth(4).responder_resources(3);
         let theirs = ConnectionConfig::new().initiator_depth(2).responder_resources(3);
@@ -270,8 +271,9 @@ fn rxe_tasks_see_depths_and_counters() {
         let client = task::Connection::from_blocking(client).expect("watch");
         assert_eq!((client.initiator_depth(), client.responder_resources()), (Some(3), Some(2)));
         in_time(client.post_bytes(b"counted")).await.expect("post");
-        in_time(client.flush()).await.expect("flush");
         assert_eq!(client.stats().expect("count").messages_sent, 1);
+        in_time(client.flush()).await.expect("flush");
+        child_cannot(client.flush());
     });
 }
 
@@ -291,7 +293,7 @@ fn streams_return_requests_and_messages(address: SocketAddr) {
             for text in ["one", "two"] {
                 client.post_bytes(text.as_bytes()).await.expect("post");
             }
-            // siw drops messages that it has not read when the connection ends.
+            // siw drops unread messages when a connection ends, so the client waits for an answer.
             let answer = client.recv().await.expect("receive").expect("an answer");
             assert_eq!(&answer[..], b"received");
             client.close(LONG).await.expect("close");

@@ -1,5 +1,6 @@
 //! Queue pairs that the program manages itself.
 
+use std::thread;
 use std::time::Duration;
 
 use rdmacm::ErrorKind;
@@ -148,6 +149,33 @@ fn second_establish_is_refused() {
     client.set_timeout(Some(Duration::ZERO));
     let error = client.disconnect().expect_err("the peer should not have answered");
     assert!(matches!(error.kind(), ErrorKind::TimedOut), "{error}");
+}
+
+#[test]
+#[ignore = "needs the test bed: cargo xtask test"]
+fn synchronous_client_confirms_answer_itself() {
+    let (ours, theirs) = (channel(), channel());
+    let (_listener, address) = listen(&theirs, roce(0));
+    let client = resolve(&ours, address);
+    let from = external(&client);
+    client.migrate_to_sync().expect("make it synchronous");
+    let server = thread::scope(|scope| {
+        // The call waits for the answer.
+        let connected = scope.spawn(|| client.connect(&named(&from)));
+        let server = request(&theirs);
+        let to = external(&server);
+        go(&server, &to, &CONNECTED);
+        server.accept(&named(&to)).expect("accept");
+        connected.join().expect("client should not panic").expect("connect");
+        server
+    });
+    let answer = client.last_event().expect("the id should keep its last event");
+    assert_eq!(answer.event_type(), EventType::ConnectResponse);
+    go(&client, &from, &CONNECTED);
+    client.establish().expect("establish");
+    let event =
+        theirs.expect_event(EventType::Established).expect("the server should be connected");
+    assert_eq!(event.token(), server.token());
 }
 
 #[test]

@@ -92,13 +92,15 @@ fn deadline_holds_despite_events_of_unknown_ids() {
     // There is always something to read, and it never belongs to an id.
     let endless = File::options().read(true).write(true).open("/dev/zero").expect("open");
     let channel = EventChannel { inner: ChannelInner::new(UcmaFile::new(endless.into())) };
+    let timeout = Duration::from_millis(1);
     let (tx, rx) = mpsc::channel();
     thread::spawn(move || {
-        let got =
-            channel.get_event_timeout(Duration::from_millis(1)).expect("the call should succeed");
-        tx.send(got.is_none())
+        let begin = Instant::now();
+        let got = channel.get_event_timeout(timeout).expect("the call should succeed");
+        tx.send((got.is_none(), begin.elapsed()))
     });
-    assert_eq!(rx.recv_timeout(Duration::from_secs(10)), Ok(true));
+    let (is_over, elapsed) = rx.recv_timeout(Duration::from_secs(10)).expect("the call should end");
+    assert!(is_over && elapsed >= timeout, "{elapsed:?}");
 }
 
 #[test]

@@ -19,6 +19,16 @@ fn only_listener_keeps_former_channel_open() {
     }
 }
 
+#[test]
+fn channel_knows_each_former_channel_once() {
+    let [(channel, _kernel), (first, _first_kernel), (second, _second_kernel)] =
+        [(); 3].map(|()| fake_channel());
+    for _ in 0..2 {
+        channel.inner.add_former_channels([&first.inner, &second.inner].into_iter());
+        assert_eq!(channel.inner.former_channels().len(), 2);
+    }
+}
+
 /// Checks that the id of a wakeup is destroyed, and that a second wakeup follows only if it is due.
 #[test]
 fn read_wakeup_is_destroyed_and_repeated_if_due() {

@@ -77,3 +77,15 @@ fn dropped_operation_returns_buffer() {
     own.connection.flush().expect("all requests should complete");
     assert_eq!(all_buffers(&own).len(), SENDS);
 }
+
+#[test]
+fn command_without_result_is_over() {
+    let own = loopback();
+    let running_commands = || own.with_state(|locked| locked.running_commands);
+    let running = own.connection.shared.lock_here().begin_command();
+    assert_eq!(running_commands(), 1);
+    // A call that returns early drops it. An abort would wait for it without end.
+    drop(running);
+    assert_eq!(running_commands(), 0);
+    own.connection.abort();
+}

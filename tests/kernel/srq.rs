@@ -443,6 +443,13 @@ fn id_creates_and_owns_queue(address: SocketAddr) {
             srq.destroy().expect("queue should have no other owner");
         }
     }
+    // A queue pair of the program receives from the queue of its id too.
+    let client = resolve(&ours, address);
+    let srq = client.create_srq(None, attributes).expect("shared receive queue");
+    let pd = client.default_pd().expect("a device");
+    let cq = CompletionQueue::new(pd.context(), 8, None).expect("completion queue");
+    let qp = client.create_qp(&pd, &QueuePairInit::new(&cq)).expect("queue pair");
+    assert_eq!(qp.srq(), Some(&srq));
 }
 
 #[test]

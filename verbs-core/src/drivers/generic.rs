@@ -449,6 +449,7 @@ impl RecvOps for RecvRing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::work::SendFlags;
 
     #[test]
     fn command_has_requests_that_fit() {
@@ -462,5 +463,17 @@ mod tests {
         assert_eq!(fitting(&[1871, 1872], 0), (2, 3743));
         assert_eq!(fitting(&[1871, 1873], 0), (1, 1871));
         assert_eq!(fitting(&[1871, 1873], 1), (1, 1873));
+    }
+    #[test]
+    fn element_has_remote_address() {
+        let batch = Batch::new(1, MOST_SGES);
+        let ring = SendRing { qp_type: QpType::IB_UVERBS_QPT_RC, batch };
+        let (remote_addr, rkey) = (0x1000, 7);
+        let operation = SendOperation::Read { remote_addr, rkey };
+        let (payload, flags) = (Payload::Gather(&[]), SendFlags::empty());
+        let request = SendRequest { wr_id: 5, operation, payload, flags };
+        let element = ring.element(&request).expect("the request should be valid");
+        let memory = ib_uverbs_send_wr_rdma { remote_addr: remote_addr.into(), rkey, reserved: 0 };
+        assert_eq!(element.wr, <[u8; 32]>::from(memory));
     }
 }

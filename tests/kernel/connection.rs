@@ -431,27 +431,6 @@ fn timewait_exit_is_reported() {
 
 #[test]
 #[ignore = "needs the test bed: cargo xtask test"]
-fn timewait_exit_ends_later_disconnect() {
-    let connection = Connection::new(Shape::default());
-    let Connection { client, server, server_channel, .. } = &connection;
-    client.id.migrate_to_sync().expect("make it synchronous");
-    let disconnect = || {
-        client.id.disconnect().expect("disconnect");
-        client.id.last_event().expect("the id should keep its last event").event_type()
-    };
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            server_channel.expect_event(EventType::Disconnected).expect("the client should leave");
-            server.id.disconnect().expect("answer");
-        });
-        assert_eq!(disconnect(), EventType::Disconnected);
-    });
-    // The kernel reports no second disconnection.
-    assert_eq!(disconnect(), EventType::TimewaitExit);
-}
-
-#[test]
-#[ignore = "needs the test bed: cargo xtask test"]
 fn id_destroy_disconnects() {
     let connection = Connection::new(Shape::default());
     connection.client.id.destroy().expect("destroy");

@@ -125,6 +125,16 @@ fn buffer_dropped_after_would_block_wakes_group() {
     drop(third);
 }
 
+#[test]
+fn buffer_dropped_after_later_poll_wakes_group() {
+    let (mut forged, [holder, waiter]) = group_with_members();
+    let [first, _second] = acquire_two(&mut forged, holder);
+    assert_would_block(&mut forged, waiter);
+    assert_eq!(poll_until_idle(&mut forged).len(), 0);
+    drop(first);
+    assert_becomes_writable(&mut forged, waiter);
+}
+
 /// Polls once. Returns the events.
 fn poll(forged: &mut ForgedGroup) -> Vec<Event> {
     let mut events = Vec::new();

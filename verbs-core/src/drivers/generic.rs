@@ -464,6 +464,7 @@ mod tests {
         assert_eq!(fitting(&[1871, 1873], 0), (1, 1871));
         assert_eq!(fitting(&[1871, 1873], 1), (1, 1873));
     }
+
     #[test]
     fn element_has_remote_address() {
         let batch = Batch::new(1, MOST_SGES);
